@@ -1,0 +1,1 @@
+"""One launch, top to bottom: decorator, launcher, fingerprint, plan, tuning, and the Triton seam."""

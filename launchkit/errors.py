@@ -1,0 +1,135 @@
+"""Every exception of launchkit. A leaf: imports nothing from the package.
+
+LaunchkitError
+├── UsageError            a bad argument or option, raised where it was given
+│   └── NotAutotunedError launch_autotuned was given a kernel without configs
+├── HostOnlyError         hostonly.activate cannot run here, or is already active
+├── CaptureError          a launch would have to benchmark while a CUDA graph is captured
+├── TuningFailedError     no config of a kernel could be run
+├── VerifyError           LAUNCHKIT_VERIFY found a shortcut that differs from Triton
+├── UnfingerprintableError  a value or function has no stable identity (a bypass, never fatal)
+└── StoreError
+    └── BadDocumentError  a file is not a config document that this version can use
+
+Messages end with what to do; the fields carry the same facts for programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def _rebuild(cls: type[LaunchkitError], fields: dict[str, Any]) -> LaunchkitError:
+    return cls(**fields)
+
+
+class LaunchkitError(Exception):
+    """Base of everything that launchkit raises on purpose.
+
+    ``fields`` are the keyword arguments that the exception was made with; they also
+    make it picklable, so that an error in a worker process arrives whole.
+    """
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.fields = fields
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._init_arguments())
+
+    def _init_arguments(self) -> dict[str, Any]:
+        return {"message": str(self), **self.fields}
+
+
+class UsageError(LaunchkitError, ValueError):
+    """An argument or option that cannot work, reported where it was given."""
+
+
+class NotAutotunedError(UsageError):
+    """``launch_autotuned`` was given a kernel that has no configs to choose from."""
+
+    def __init__(self, kernel: str) -> None:
+        super().__init__(
+            f"{kernel} has no autotune configs. Decorate it with @triton.autotune or "
+            "@launchkit.autotuned, or launch it with launchkit.launch.",
+            kernel=kernel,
+        )
+
+    def _init_arguments(self) -> dict[str, Any]:
+        return dict(self.fields)
+
+
+class HostOnlyError(LaunchkitError):
+    """Host-only mode cannot be entered (no C compiler, a real driver, already active)."""
+
+
+class CaptureError(LaunchkitError):
+    """A launch would have to benchmark configs while its stream is being captured."""
+
+    def __init__(self, kernel: str) -> None:
+        super().__init__(
+            f"{kernel} has no tuned config for these arguments, and tuning would break the CUDA "
+            "graph that is being captured. Launch it once with the same key values and dtypes "
+            "before the capture, or load a store that holds its config.",
+            kernel=kernel,
+        )
+
+    def _init_arguments(self) -> dict[str, Any]:
+        return dict(self.fields)
+
+
+class TuningFailedError(LaunchkitError):
+    """No config of a kernel could be measured; nothing was stored.
+
+    ``reasons`` maps each config, as text, to why it failed.
+    """
+
+    def __init__(self, kernel: str, reasons: Mapping[str, str]) -> None:
+        lines = "\n".join(f"  {config}: {reason}" for config, reason in reasons.items())
+        super().__init__(
+            f"none of the {len(reasons)} configs of {kernel} could be run:\n{lines}\n"
+            "Add a config that needs less shared memory, fewer registers or fewer warps.",
+            kernel=kernel,
+            reasons=dict(reasons),
+        )
+
+    def _init_arguments(self) -> dict[str, Any]:
+        return dict(self.fields)
+
+
+class VerifyError(LaunchkitError):
+    """LAUNCHKIT_VERIFY=1 found a launch whose shortcut is not what Triton would launch."""
+
+
+class UnfingerprintableError(LaunchkitError):
+    """A value has no identity that is stable across processes.
+
+    Never reaches a launch: the launch goes through Triton's own Autotuner instead.
+    """
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what} cannot be part of a stored key: {reason}", what=what, reason=reason)
+
+    def _init_arguments(self) -> dict[str, Any]:
+        return dict(self.fields)
+
+
+class StoreError(LaunchkitError):
+    """A config store cannot be opened or used."""
+
+
+class BadDocumentError(StoreError):
+    """A file is not a config document that this version of launchkit can use.
+
+    ``newer`` is true for a document of a later schema, which is left in place.
+    """
+
+    def __init__(self, source: str, reason: str, newer: bool = False) -> None:
+        advice = "Upgrade launchkit to read it." if newer else "Delete it, or look at what wrote it."
+        super().__init__(f"{source}: {reason}. {advice}", source=source, reason=reason, newer=newer)
+        self.reason = reason
+        self.newer = newer
+
+    def _init_arguments(self) -> dict[str, Any]:
+        return dict(self.fields)

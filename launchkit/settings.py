@@ -1,0 +1,63 @@
+"""The only reader of the environment. A leaf.
+
+The variables are read once, on first use; docs/environment.md lists them. ``reload()`` is
+for tests.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from launchkit.errors import UsageError
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"", "0", "false", "no", "off"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment said when it was read."""
+
+    disable: bool
+    """LAUNCHKIT_DISABLE: every launch is plain Triton."""
+    verify: bool
+    """LAUNCHKIT_VERIFY: every shortcut is compared with Triton's own choice."""
+    store: str | None
+    """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
+    compiler: str | None
+    """CC: the C compiler for the host-only driver; None is gcc, clang or cc, whichever is found."""
+
+
+def _flag(name: str) -> bool:
+    text = os.environ.get(name, "").strip().lower()
+    if text not in _TRUE | _FALSE:
+        raise UsageError(f"{name}={text!r} is neither on nor off. Set it to 1 or 0.", name=name)
+    return text in _TRUE
+
+
+def _read() -> Settings:
+    return Settings(
+        disable=_flag("LAUNCHKIT_DISABLE"),
+        verify=_flag("LAUNCHKIT_VERIFY"),
+        store=os.environ.get("LAUNCHKIT_STORE") or None,
+        compiler=os.environ.get("CC") or None,
+    )
+
+
+_current: Settings | None = None
+
+
+def current() -> Settings:
+    """Return the settings, reading the environment on the first call."""
+    global _current
+    if _current is None:
+        _current = _read()
+    return _current
+
+
+def reload() -> Settings:
+    """Read the environment again, and return what it says now."""
+    global _current
+    _current = None
+    return current()
