@@ -1,0 +1,102 @@
+"""Layer shapes of public Mamba2 models, for benchmarks and tests. Needs nothing else.
+
+Sizes come from the models' published configurations: heads, head dimension, state dimension
+and groups from ``config.json`` (or, for Bamba, from its conversion script's defaults), the
+number of Mamba layers from the layer pattern in the same file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MambaShape:
+    """The Mamba2 layers of one model on one GPU. Dtypes are torch's names."""
+
+    model: str
+    layers: int
+    """Mamba layers in the model; the others are attention or MLP."""
+    nheads: int
+    headdim: int
+    dstate: int
+    ngroups: int
+    chunk_size: int
+    """Tokens a chunk of the prefill scan holds."""
+    state_dtype: str
+    """Dtype of the state cache. Activations are bfloat16."""
+    source: str
+
+    @property
+    def dim(self) -> int:
+        """Elements of one head's state, P*N."""
+        return self.headdim * self.dstate
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one sequence's state in one layer, without padding of the cache's pages."""
+        width = 4 if self.state_dtype == "float32" else 2
+        return self.nheads * self.dim * width
+
+
+MAMBA_SHAPES: dict[str, MambaShape] = {
+    shape.model: shape
+    for shape in (
+        MambaShape(
+            model="Nemotron-3-Nano",
+            layers=23,
+            nheads=64,
+            headdim=64,
+            dstate=128,
+            ngroups=8,
+            chunk_size=128,
+            state_dtype="float32",
+            source="config.json of Nemotron-3-Nano-30B-A3B",
+        ),
+        MambaShape(
+            model="Nemotron-3.5-Lightning",
+            layers=23,
+            nheads=64,
+            headdim=64,
+            dstate=128,
+            ngroups=8,
+            chunk_size=128,
+            state_dtype="float16",
+            source="sizes of Nemotron-3-Nano; served with a float16 state cache",
+        ),
+        MambaShape(
+            model="Nemotron-3-Super",
+            layers=40,
+            nheads=128,
+            headdim=64,
+            dstate=128,
+            ngroups=8,
+            chunk_size=128,
+            state_dtype="float32",
+            source="config.json of Nemotron-3-Super-120B-A12B",
+        ),
+        MambaShape(
+            model="Granite-4.0-h-micro",
+            layers=36,
+            nheads=64,
+            headdim=64,
+            dstate=128,
+            ngroups=1,
+            chunk_size=256,
+            state_dtype="bfloat16",
+            source="config.json of granite-4.0-h-micro",
+        ),
+        MambaShape(
+            model="Bamba-9B",
+            layers=29,
+            nheads=128,
+            headdim=64,
+            dstate=128,
+            ngroups=1,
+            chunk_size=256,
+            state_dtype="bfloat16",
+            source="Bamba conversion script's defaults; attention at layers 9, 18 and 27",
+        ),
+    )
+}
+"""By model name, in the order in which tables show them."""

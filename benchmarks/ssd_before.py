@@ -1,0 +1,27 @@
+"""How the scan's results were stored before they were written by its own kernels.
+
+Only a comparison: benchmarks time it and tests require the same bits from the fused form.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def final_state_writeback_separate(
+    out: torch.Tensor,
+    last_chunk_indices: torch.Tensor,
+    ssm_state: torch.Tensor,
+    state_indices: torch.Tensor,
+) -> None:
+    """Copy each sequence's final state into its cache slot with torch, in four device operations.
+
+    out: (nchunks, H, P*N), the states after every chunk, of the cache's dtype.
+    last_chunk_indices: (S,) int32; no sequence is empty.
+    ssm_state: (slots, H, P, N), changed in place.
+    state_indices: (S,) int32, each sequence's slot.
+
+    The operations: widen the chunk indices, gather, widen the slots, ``index_put_``.
+    """
+    final = out[last_chunk_indices]
+    ssm_state[state_indices] = final.unflatten(2, ssm_state.shape[2:])

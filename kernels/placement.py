@@ -1,0 +1,47 @@
+"""Where a kernel may run and on which device. Shared by every wrapper; knows no kernel.
+
+The kernels of this package are decorated when their module is imported, and Triton decides
+there whether they run in its CPU interpreter. ``INTERPRETED`` is read at the same moment.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import triton
+
+from launchkit import hostonly
+from launchkit.errors import UsageError
+
+INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
+"""Whether this package's kernels run in Triton's CPU interpreter (TRITON_INTERPRET=1)."""
+
+_NO_GUARD: AbstractContextManager[Any] = nullcontext()
+
+
+def require_launchable(op: str, tensor: torch.Tensor) -> None:
+    """Raise UsageError if a kernel cannot run on ``tensor``'s device in this process.
+
+    GPU tensors always can; CPU tensors only in the interpreter or in host-only mode.
+    """
+    if tensor.is_cuda or INTERPRETED or hostonly.is_active():
+        return
+    raise UsageError(
+        f"{op}: the tensors are on {tensor.device}, where no GPU kernel can run. Move them to a "
+        "GPU, set TRITON_INTERPRET=1 before importing triton to run the kernel's arithmetic on "
+        "the CPU, or call launchkit.hostonly.activate() to launch without executing.",
+        op=op,
+        device=str(tensor.device),
+    )
+
+
+def device_guard(tensor: torch.Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which ``tensor``'s GPU is current; it does nothing if it already is.
+
+    Triton launches on the current device, so a guard may be left out only in that case.
+    """
+    if tensor.is_cuda and tensor.device.index != torch.cuda.current_device():
+        return torch.cuda.device(tensor.device)
+    return _NO_GUARD

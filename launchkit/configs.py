@@ -1,0 +1,187 @@
+"""Tuned configs: what was measured for one key, and which config was chosen. A leaf; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from launchkit.errors import UsageError
+from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain, encode_value
+
+ConfigIdentity: TypeAlias = tuple[KeyValue, ...]
+"""Every keyword value of a Triton config, sorted by name. Hooks are not part of it."""
+
+
+def identify(all_kwargs: Mapping[str, object]) -> ConfigIdentity:
+    """Return the identity of a config from Triton's ``Config.all_kwargs()``.
+
+    Raises UnfingerprintableError for a value that has none.
+    """
+    values = [encode_value(name, value) for name, value in all_kwargs.items()]
+    return tuple(sorted(values, key=lambda value: value.name))
+
+
+def config_text(config: ConfigIdentity) -> str:
+    """Return a config for people: ``BLOCK=128 num_warps=4``."""
+    return " ".join(value.text for value in config)
+
+
+@dataclass(frozen=True, slots=True)
+class TunedConfig:
+    """One config and what measuring it gave: times in microseconds, or an error.
+
+    ``p20_us`` and ``p80_us`` are None where the benchmark gave a median only; ``reps`` is None
+    where it did not say; ``method`` names the way of measuring, as unlike ones do not compare.
+    Raises UsageError for times that are not finite, positive and in order, for an error beside
+    times, and for neither.
+    """
+
+    config: ConfigIdentity
+    median_us: float | None
+    p20_us: float | None
+    p80_us: float | None
+    reps: int | None
+    method: str
+    error: str | None
+
+    def __post_init__(self) -> None:
+        _check_identity(self.config)
+        times = [self.p20_us, self.median_us, self.p80_us]
+        problem = _time_problem(times) if self.error is None else _error_problem(self.error, times)
+        if problem is None and self.reps is not None and self.reps < 1:
+            problem = f"{self.reps} repetitions"
+        if problem is not None:
+            raise UsageError(f"{self.text}: {problem}. Give a time or an error, as measured.")
+
+    @classmethod
+    def measured(
+        cls,
+        config: ConfigIdentity,
+        times_us: float | Sequence[float],
+        *,
+        reps: int | None,
+        method: str,
+    ) -> TunedConfig:
+        """Return what a benchmark gave: a median, or (median, p20, p80), in microseconds.
+
+        Never raises for a strange figure: a median that is not finite and positive makes a
+        failed config, quantiles that are not in order are left out.
+        """
+        times = [float(times_us)] if isinstance(times_us, (int, float)) else _floats(times_us)
+        median_us = times[0] if times else math.nan
+        if (problem := _time_problem([None, median_us, None])) is not None:
+            return cls.failed(config, f"measured {problem}", method=method)
+        p20_us, p80_us = (times[1], times[2]) if len(times) == 3 else (None, None)
+        if _time_problem([p20_us, median_us, p80_us]) is not None:
+            p20_us = p80_us = None
+        return cls(config, median_us, p20_us, p80_us, reps, method, None)
+
+    @classmethod
+    def failed(cls, config: ConfigIdentity, error: str, *, method: str) -> TunedConfig:
+        """Return a config that could not be measured, and why (any text that an exception had)."""
+        reason = error.encode("utf-8", "backslashreplace").decode().strip()
+        return cls(config, None, None, None, None, method, reason or "failed")
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was measured."""
+        return self.error is None
+
+    @property
+    def text(self) -> str:
+        """The config for people: ``BLOCK=128 num_warps=4``."""
+        return config_text(self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class TunedRecord:
+    """All that is known about one key of one kernel on one device with one toolchain.
+
+    ``chosen`` is the identity of one of ``configs`` that was measured. Raises UsageError
+    otherwise, and for a config that stands twice.
+    """
+
+    kernel: KernelId
+    device: DeviceId
+    toolchain: Toolchain
+    key: LaunchKey
+    configs: tuple[TunedConfig, ...]
+    chosen: ConfigIdentity
+
+    def __post_init__(self) -> None:
+        by_identity = {tuned.config: tuned for tuned in self.configs}
+        if len(by_identity) != len(self.configs):
+            raise UsageError(f"a config of {self.kernel.name} stands twice. Give each one once.")
+        winner = by_identity.get(self.chosen)
+        if winner is None or not winner.ok:
+            raise UsageError(
+                f"{config_text(self.chosen)} was chosen for {self.kernel.name}, but was not "
+                "measured. Choose one of the measured configs."
+            )
+
+    @property
+    def identity(self) -> tuple[KernelId, DeviceId, Toolchain, LaunchKey]:
+        """What the record is for; a store holds one record per identity."""
+        return (self.kernel, self.device, self.toolchain, self.key)
+
+    @property
+    def winner(self) -> TunedConfig:
+        """The chosen config with its times."""
+        return next(tuned for tuned in self.configs if tuned.config == self.chosen)
+
+
+def merge_records(old: TunedRecord, new: TunedRecord) -> TunedRecord:
+    """Return both records' configs in one: newer results win, and so does the newer choice.
+
+    The order is the old one's, then what is new. Raises UsageError for unlike identities.
+    """
+    if old.identity != new.identity:
+        raise UsageError(f"records of {old.kernel.name} for unlike keys. Merge those of one key.")
+    merged = {tuned.config: tuned for tuned in old.configs}
+    merged.update((tuned.config, tuned) for tuned in new.configs)
+    return replace(new, configs=tuple(merged.values()))
+
+
+def choose(configs: Iterable[TunedConfig]) -> TunedConfig | None:
+    """Return the fastest config, as Triton's Autotuner would choose it; None if all failed.
+
+    ``configs`` stand in the kernel's live order: the least (median, p20, p80) wins, the first
+    of equals. A failed config never wins.
+    """
+    return min((tuned for tuned in configs if tuned.ok), key=_rank, default=None)
+
+
+def _rank(tuned: TunedConfig) -> tuple[float, float, float]:
+    median_us = tuned.median_us or math.inf
+    return (median_us, tuned.p20_us or median_us, tuned.p80_us or median_us)
+
+
+def _floats(times: Sequence[float]) -> list[float]:
+    try:
+        return [float(time) for time in times]
+    except (TypeError, ValueError):
+        return []
+
+
+def _time_problem(times_us: Sequence[float | None]) -> str | None:
+    """Name what is wrong with (p20, median, p80), of which only the median must be there."""
+    if times_us[1] is None:
+        return "no median time"
+    given = [time for time in times_us if time is not None]
+    if not all(math.isfinite(time) and time > 0 for time in given):
+        return f"times of {given} us, which are not all finite and positive"
+    return None if given == sorted(given) else f"times of {given} us, which are not in order"
+
+
+def _error_problem(error: str, times_us: Sequence[float | None]) -> str | None:
+    if not error:
+        return "an empty error"
+    return "an error beside times" if any(time is not None for time in times_us) else None
+
+
+def _check_identity(config: ConfigIdentity) -> None:
+    names = [value.name for value in config]
+    if names != sorted(set(names)):
+        raise UsageError(f"the config's values {names} are not sorted by name. Use identify().")

@@ -1,0 +1,215 @@
+"""Which config a launch takes when no plan exists: memory, then the store, then tuning.
+
+One ``ConfigChooser`` per Autotuner. It remembers the choice for each key, so that a config
+whose launches cannot be shortened (one with a pre_hook, say) is still chosen only once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launchkit import clock
+from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose, identify, merge_records
+from launchkit.dispatch import fingerprint, tuning
+from launchkit.dispatch import triton_seam as seam
+from launchkit.errors import CaptureError, TuningFailedError, UnfingerprintableError
+from launchkit.keys import KernelId, LaunchKey
+from launchkit.store import ConfigStore, open_store
+
+logger = logging.getLogger("launchkit")
+
+MAX_CHOICES = 65536
+"""Keys whose config is remembered per kernel; a forgotten one is read from the store again."""
+
+# Benchmarks that run at the same time disturb each other; re-entrant for launches in hooks.
+_tuning_lock = threading.RLock()
+_store: ConfigStore | None = None
+_store_lock = threading.Lock()
+
+
+def active_store() -> ConfigStore:
+    """Return the store of this process: LAUNCHKIT_STORE, or the user's cache directory."""
+    global _store
+    with _store_lock:
+        if _store is None:
+            _store = open_store()
+        return _store
+
+
+def use_store(store: ConfigStore | None) -> None:
+    """Replace the store of this process; None opens the default one again when needed."""
+    global _store
+    with _store_lock:
+        _store = store
+
+
+class ConfigChooser:
+    """The choices of one Autotuner.
+
+    Thread-safe: a key is tuned by one thread while others that need it wait.
+    """
+
+    def __init__(self, autotuner: Any, jit: Any, name: str | None) -> None:
+        self._autotuner = autotuner
+        self._jit = jit
+        self._declared_name = name
+        self._name = name or seam.kernel_name(jit)
+        self._kernel_id: KernelId | UnfingerprintableError | None = None
+        self._choices: dict[tuple[Any, int, LaunchKey], Any] = {}
+        self._configs: Any = autotuner.configs[:]
+
+    def forget(self) -> None:
+        """Drop the remembered choices; the store keeps what was measured."""
+        self._choices.clear()
+        self._configs = self._autotuner.configs[:]
+
+    def choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the live config for a launch, tuning if nothing else knows it.
+
+        ``kwargs`` hold ``grid`` and ``warmup`` as Triton's own run passes them on.
+
+        Raises:
+            UnfingerprintableError: a key or config value cannot be stored; use Triton's Autotuner.
+            CaptureError: the choice needs a benchmark while a CUDA graph is captured.
+            TuningFailedError: no config could be run.
+        """
+        if self._autotuner.configs != self._configs:
+            self.forget()
+        if len(self._configs) == 1:
+            config = self._configs[0]
+            self._autotuner.best_config = config
+            return config
+        bound = fingerprint.bind(self._jit, args, kwargs)
+        key = fingerprint.launch_key(self._jit, tuple(self._autotuner.keys), bound)
+        device = seam.current_device()
+        place = (seam.device_identity(device), device, key)
+        config = self._choices.get(place)
+        if config is None:
+            with _tuning_lock:
+                config = self._choices.get(place)
+                if config is None:
+                    config = self._resolve(key, device, (args, kwargs))
+                    self._remember(place, config)
+        self._autotuner.best_config = config
+        return config
+
+    def _remember(self, place: tuple[Any, int, LaunchKey], config: Any) -> None:
+        if len(self._choices) >= MAX_CHOICES:
+            for old in list(itertools.islice(self._choices, MAX_CHOICES // 4)):
+                self._choices.pop(old, None)
+        self._choices[place] = config
+
+    def _resolve(self, key: LaunchKey, device: int, arguments: tuning.Arguments) -> Any:
+        configs = tuning.prune(self._autotuner, arguments)
+        triton_key = seam.autotune_key(self._autotuner, *arguments)
+        if len(configs) == 1 or seam.host_only():
+            # Host-only executes nothing, so there is nothing to measure or to store.
+            seam.announce_choice(self._autotuner, triton_key, configs[0], None, None)
+            return configs[0]
+        identities = [identify(config.all_kwargs()) for config in configs]
+        # Configs that differ in a hook alone cannot be told apart in a file.
+        storable = len(set(identities)) == len(identities)
+        known = self._stored(key, device) if storable else None
+        config = _pick(known, configs, identities)
+        if config is not None:
+            seam.announce_choice(self._autotuner, triton_key, config, None, None)
+            return config
+        if seam.is_capturing():
+            raise CaptureError(self._name)
+        return self._tune(key, device, arguments, triton_key, (configs, identities), known, storable)
+
+    def _tune(
+        self,
+        key: LaunchKey,
+        device: int,
+        arguments: tuning.Arguments,
+        triton_key: tuple[Any, ...],
+        candidates: tuple[list[Any], list[ConfigIdentity]],
+        known: TunedRecord | None,
+        storable: bool,
+    ) -> Any:
+        configs, identities = candidates
+        old = {} if known is None else {tuned.config: tuned for tuned in known.configs}
+        missing = [c for c, i in zip(configs, identities, strict=True) if i not in old]
+        start_ns = clock.now_ns()
+        measured = tuning.measure(self._autotuner, missing or configs, arguments)
+        seconds = tuning.seconds_since(start_ns)
+        fresh = {id(m.config): m for m in measured}
+        results = [
+            fresh[id(c)].tuned if id(c) in fresh else old[i]
+            for c, i in zip(configs, identities, strict=True)
+        ]
+        best = choose(results)
+        if best is None:
+            raise TuningFailedError(self._name, {t.text: t.error or "no time" for t in results})
+        config = configs[next(i for i, tuned in enumerate(results) if tuned is best)]
+        if storable:
+            self._keep(key, device, results, best, known)
+        timings = {m.config: m.timing for m in measured}
+        seam.announce_choice(self._autotuner, triton_key, config, timings, seconds)
+        tuning.finish(self._autotuner, config, arguments)
+        return config
+
+    # -- the store; nothing that goes wrong there may fail a launch
+
+    def _identity(self) -> KernelId:
+        # A failure is remembered too: hashing a kernel takes milliseconds.
+        if self._kernel_id is None:
+            try:
+                self._kernel_id = fingerprint.kernel_id(self._jit, self._declared_name)
+            except UnfingerprintableError as error:
+                self._kernel_id = error
+        if isinstance(self._kernel_id, UnfingerprintableError):
+            raise self._kernel_id
+        return self._kernel_id
+
+    def _stored(self, key: LaunchKey, device: int) -> TunedRecord | None:
+        found = active_store().get(
+            self._identity(), seam.device_identity(device), seam.toolchain(), key
+        )
+        if isinstance(found, TunedRecord):
+            return found
+        logger.debug("%s: no stored config: %s", self._name, found.reason)
+        return None
+
+    def _keep(
+        self,
+        key: LaunchKey,
+        device: int,
+        results: Sequence[TunedConfig],
+        best: TunedConfig,
+        known: TunedRecord | None,
+    ) -> None:
+        record = TunedRecord(
+            kernel=self._identity(),
+            device=seam.device_identity(device),
+            toolchain=seam.toolchain(),
+            key=key,
+            configs=tuple(results),
+            chosen=best.config,
+        )
+        active_store().put(record if known is None else merge_records(known, record))
+
+
+def _pick(
+    record: TunedRecord | None, configs: Sequence[Any], identities: Sequence[ConfigIdentity]
+) -> Any | None:
+    """Return the live config that a stored record decides on, or None if it cannot decide.
+
+    It decides only when it has a result for every live config; then what it says was chosen
+    holds, or, where that config is no longer in the list, the best of the others.
+    """
+    if record is None:
+        return None
+    known = {tuned.config: tuned for tuned in record.configs}
+    if any(identity not in known for identity in identities):
+        return None
+    live = dict(zip(identities, configs, strict=True))
+    if record.chosen in live:
+        return live[record.chosen]
+    best = choose([known[identity] for identity in identities])
+    return None if best is None else live[best.config]

@@ -1,0 +1,108 @@
+"""``@launchkit.autotuned``: triton.autotune whose kernels launch fast by themselves."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.launcher import launch_autotuned
+from launchkit.errors import UsageError
+
+
+class AutotunedKernel(seam.Autotuner):  # type: ignore[misc]
+    """A Triton Autotuner whose ``kernel[grid](...)`` takes launchkit's fast path.
+
+    A subclass of Triton's, so that torch.compile, ``wrap_triton`` and code that reads
+    ``configs``, ``cache`` or ``best_config`` see what they expect.
+    """
+
+    declared_name: str | None = None
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return functools.partial(launch_autotuned, self, grid)
+
+    def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch, or with ``warmup`` compile only, as Triton's Autotuner does."""
+        if warmup:
+            return super().run(*args, grid=grid, warmup=True, **kwargs)
+        return launch_autotuned(self, grid, *args, **kwargs)
+
+    def triton_run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch through Triton's own Autotuner, without any shortcut."""
+        return super().run(*args, **kwargs)
+
+
+def autotuned(
+    configs: Sequence[Any],
+    key: Sequence[str],
+    *,
+    name: str | None = None,
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Callable[[Any], AutotunedKernel]:
+    """Decorate a ``@triton.jit`` kernel so that ``kernel[grid](...)`` tunes once and launches fast.
+
+    Takes every option of the installed ``triton.autotune``, with the same meaning.
+
+    Args:
+        configs: the ``triton.Config`` objects to choose from.
+        key: names of the arguments whose values select a config; dtypes always do.
+        name: the kernel's name in stored configs, stable when the function moves to another
+            module; default ``module.qualname``.
+        options: further options of ``triton.autotune``, such as ``do_bench``.
+
+    Raises:
+        UsageError: a name in ``key``, ``reset_to_zero`` or ``restore_value`` is no argument of
+            the kernel, or the installed Triton does not know an option.
+    """
+    known = inspect.signature(seam.Autotuner.__init__).parameters
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise UsageError(
+            f"triton.autotune of the installed Triton has no option {', '.join(unknown)}. "
+            f"It has: {', '.join(list(known)[1:])}.",
+            options=unknown,
+        )
+
+    def decorate(fn: Any) -> AutotunedKernel:
+        _check_names(fn, key=key, reset_to_zero=reset_to_zero, restore_value=restore_value)
+        kernel = AutotunedKernel(
+            fn,
+            fn.arg_names,
+            list(configs),
+            list(key),
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            **options,
+        )
+        kernel.declared_name = name
+        return kernel
+
+    return decorate
+
+
+def _check_names(fn: Any, **lists: Sequence[str] | None) -> None:
+    if not hasattr(fn, "arg_names"):
+        raise UsageError(
+            f"{fn!r} is not a Triton kernel. Put @triton.jit below @launchkit.autotuned.",
+            kernel=repr(fn),
+        )
+    for option, names in lists.items():
+        unknown = [name for name in names or () if name not in fn.arg_names]
+        if unknown:
+            raise UsageError(
+                f"{option} names {', '.join(unknown)}, which the kernel does not have. "
+                f"Its arguments are: {', '.join(fn.arg_names)}.",
+                option=option,
+                unknown=unknown,
+            )

@@ -1,0 +1,252 @@
+"""The launch core in Python: functions generated for one kernel, its plan table, and the launch.
+
+For each kernel a *front* is generated with the kernel's own signature, so that Python binds
+positional arguments, keywords and defaults. It looks up a *body* by the tuple of argument
+types; the body, generated for exactly these types, builds the guard key, finds the plan, checks
+what Triton would read at a launch, evaluates the grid and calls the compiled C launcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.native import guard
+from launchkit.dispatch.native.guard import GuardPart, ParamSpec
+from launchkit.dispatch.plan import ConfigPin, PlanTable
+
+MISS = type("Miss", (), {"__repr__": lambda self: "MISS", "__slots__": ()})()
+"""What the core returns when a launch has to go the long way."""
+
+MAX_BODIES = 256
+"""Tuples of argument types per kernel that get a body; more go through Triton."""
+
+_UNSET = type("Unset", (), {"__repr__": lambda self: "UNSET", "__slots__": ()})()
+
+_MISS_IF = ["    if {condition}:", "        return __miss"]
+
+
+class _Body:
+    """Guard, plans and launch for one tuple of argument types."""
+
+    __slots__ = ("key_of", "launch", "plans")
+
+    def __init__(self, plans: PlanTable, launch: Callable[..., Any], key_of: Callable[..., Any]) -> None:
+        self.plans = plans
+        self.launch = launch
+        self.key_of = key_of
+
+
+class PythonCore:
+    """Guard, plan table and launch of one kernel.
+
+    ``choose_only`` makes a core that returns the plan instead of launching it: it keys on
+    autotune keys and dtypes alone and is used in front of heuristics that need the config.
+
+    The interface that a C core shares: ``launch``, ``slot``, ``holds``, ``insert``, ``find``,
+    ``clear``.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[ParamSpec],
+        jit: Any,
+        autotuner: Any = None,
+        choose_only: bool = False,
+    ) -> None:
+        self._params = tuple(params)
+        self._given = tuple(param for param in params if not param.supplied)
+        self._choose_only = choose_only
+        self._autotuner = autotuner
+        self._jit = jit
+        self._bodies: dict[tuple[type, ...], _Body | None] = {}
+        self._launches: dict[tuple[type, ...], Callable[..., Any]] = {}
+        self._names = "".join(f", {param.name}" for param in self._given)
+        self.launch = self._make_front(
+            "    __body = __bodies_get(__types)",
+            *_miss_if("__body is None"),
+            f"    return __body(__grid, __options{self._names})",
+        )
+        self._binder = self._make_front(f"    return __types, (__grid, __options{self._names})")
+
+    def clear(self) -> None:
+        """Forget every plan; the next ones are made from Triton's global state as it is then."""
+        self._launches.clear()
+        self._bodies.clear()
+
+    def __len__(self) -> int:
+        return sum(len(body.plans) for body in list(self._bodies.values()) if body is not None)
+
+    # -- the long way's side
+
+    def slot(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Body, Any] | None:
+        """Return where the plan of these arguments belongs, or None if they get no plan.
+
+        Raises:
+            TypeError: the arguments do not fit the kernel's signature.
+        """
+        bound = self._binder(None, *args, **kwargs)
+        if bound is MISS:
+            return None
+        types, arguments = bound
+        if types not in self._bodies:
+            if len(self._bodies) >= MAX_BODIES:
+                return None
+            made = self._bodies[types] = self._make_body(types)
+            if made is not None:
+                self._launches[types] = made.launch
+        body = self._bodies.get(types)
+        return None if body is None else (body, body.key_of(*arguments))
+
+    def insert(self, slot: tuple[_Body, Any], plan: ConfigPin) -> None:
+        """Keep a plan; the next launch that the guard finds equal takes it."""
+        body, key = slot
+        body.plans.insert(key, plan)
+
+    def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ConfigPin | None:
+        """Return the plan that a launch with these arguments would take, unchecked."""
+        slot = self.slot(args, kwargs)
+        return None if slot is None else slot[0].plans.get(slot[1])
+
+    def holds(self, slot: tuple[_Body, Any]) -> bool:
+        """Tell whether a plan is kept at a slot, whether or not it still holds."""
+        body, key = slot
+        return key in body.plans
+
+    # -- generated functions
+
+    def _make_front(self, *tail: str) -> Callable[..., Any]:
+        signature, namespace = self._signature()
+        types = "".join(f"__type({param.name}), " for param in self._given)
+        supplied = [f"{param.name} is not __unset" for param in self._params if param.supplied]
+        lines = [
+            f"def front({signature}):",
+            *(_miss_if(" or ".join(supplied)) if supplied else []),
+            "    __options = __option_key(__given_options) if __given_options else ()",
+            *_miss_if("__options is None"),
+            f"    __types = ({types})",
+            *tail,
+        ]
+        namespace |= {"__option_key": guard.option_key, "__bodies_get": self._launches.get}
+        return _compile(lines, namespace, "front")
+
+    def _signature(self) -> tuple[str, dict[str, Any]]:
+        # Keyword-only markers are not needed: a call that Triton would refuse is refused by
+        # Triton on the first launch, and a plan exists only after one.
+        parts, namespace, optional = ["__grid", "/"], {}, False
+        for param in self._params:
+            optional = optional or param.supplied or param.has_default
+            if not optional:
+                parts.append(param.name)
+                continue
+            # A required parameter behind an optional one: its type Unset finds no body.
+            default = param.default if param.has_default and not param.supplied else _UNSET
+            namespace[f"__default_{param.name}"] = default
+            parts.append(f"{param.name}=__default_{param.name}")
+        return ", ".join([*parts, "**__given_options"]), namespace
+
+    def _make_body(self, types: tuple[type, ...]) -> _Body | None:
+        parts = guard.guard_parts(self._given, types, self._choose_only)
+        if parts is None:
+            return None
+        tensors = [p for p, kind in zip(self._given, types, strict=True) if kind in guard.TENSORS]
+        pointers = {} if self._choose_only else {p.name: guard.pointer_name(p) for p in tensors}
+        plans, seen = PlanTable(), PlanTable()
+        namespace = {
+            **guard.GUARD_NAMESPACE,
+            **seam.launch_namespace(self._jit),
+            "__plans_get": plans.get,
+            "__seen_get": seen.get,
+            "__see": seen.insert,
+            "__autotuner": self._autotuner,
+            "__configs": None if self._autotuner is None else self._autotuner.configs[:],
+        }
+        head = [f"    {local} = {name}.data_ptr()" for name, local in pointers.items()]
+        head.append("    __on = __device()")
+        tail = ["    return __plan"] if self._choose_only else self._launch_lines(pointers)
+        launch = [
+            f"def body(__grid, __options{self._names}):",
+            *head,
+            *_find_lines(parts),
+            *_miss_if(" or ".join(self._stale_conditions())),
+            *tail,
+        ]
+        key_of = [
+            f"def key_of(__grid, __options{self._names}):",
+            *head,
+            f"    return {_key_text([part.wide for part in parts])}",
+        ]
+        return _Body(
+            plans, _compile(launch, namespace, "body"), _compile(key_of, namespace, "key_of")
+        )
+
+    def _stale_conditions(self) -> list[str]:
+        """Return what must not be true for a plan that was found: its premises have changed."""
+        conditions = []
+        if self._autotuner is not None:
+            conditions.append("__autotuner.configs != __configs")
+            conditions.append("__plan.config_fields != __plan.config_snapshot")
+        if not self._choose_only:
+            conditions.append(seam.LAUNCH_GUARD)
+            conditions.append("__jit.device_caches.get(__on, __nothing)[0] is not __plan.cache")
+            conditions.append("__plan.cache.get(__plan.cache_key) is not __plan.compiled")
+            conditions.append("__plan.globals and __plan.globals_changed()")
+        return conditions
+
+    def _launch_lines(self, pointers: Mapping[str, str]) -> list[str]:
+        values = {
+            p.name: f"__plan.supplied[{p.name!r}]" if p.supplied else p.name for p in self._params
+        }
+        named = ", ".join(f"{name!r}: {value}" for name, value in values.items())
+        direct, through_run = seam.launch_text([pointers.get(n, v) for n, v in values.items()])
+        remember = "__autotuner.best_config = __plan.config" if self._autotuner is not None else "pass"
+        return [
+            "    if __callable(__grid):",
+            f"        __grid = __grid({{{named}}})",
+            "    __n = len(__grid)",
+            "    __x = __grid[0]",
+            "    __y = __grid[1] if __n > 1 else 1",
+            "    __z = __grid[2] if __n > 2 else 1",
+            "    __stream = __stream_of(__on)",
+            "    __call = __plan.call",
+            f"    if __plan.direct: {direct}",
+            f"    else: {through_run}",
+            f"    {remember}",
+            "    return __plan.compiled",
+        ]
+
+
+def _key_text(texts: Sequence[str]) -> str:
+    return f"(__on, __options, {''.join(f'{text}, ' for text in texts)})"
+
+
+def _find_lines(parts: Sequence[GuardPart]) -> list[str]:
+    """Look a launch up by its exact values first: classing 28 ints costs more than hashing them."""
+    return [
+        f"    __exact = {_key_text([part.exact for part in parts])}",
+        "    __plan = __seen_get(__exact)",
+        "    if __plan is None:",
+        f"        __plan = __plans_get({_key_text([part.wide for part in parts])})",
+        "        if __plan is None:",
+        "            return __miss",
+        "        __see(__exact, __plan)",
+    ]
+
+
+def _miss_if(condition: str) -> list[str]:
+    return [line.format(condition=condition) for line in _MISS_IF]
+
+
+def _compile(lines: Sequence[str], namespace: Mapping[str, Any], name: str) -> Callable[..., Any]:
+    scope: dict[str, Any] = {
+        "__callable": callable,
+        "__miss": MISS,
+        "__nothing": (None,),
+        "__type": type,
+        "__unset": _UNSET,
+        **namespace,
+    }
+    exec(compile("\n".join(lines), f"<launchkit {name}>", "exec"), scope)
+    function: Callable[..., Any] = scope[name]
+    return function

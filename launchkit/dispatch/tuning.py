@@ -1,0 +1,152 @@
+"""Tuning of one kernel for one launch: prune, protect inputs, measure, choose.
+
+Measures as Triton's Autotuner does (the same benchmark function, hooks, errors and order), but
+keeps no state on the Autotuner, so that two threads may tune different keys.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launchkit import clock
+from launchkit.configs import TunedConfig, identify
+from launchkit.dispatch import triton_seam as seam
+
+METHOD = "eager"
+"""How configs are timed: single launches, by the kernel's benchmark function."""
+
+Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Positional and keyword arguments of a launch, ``grid`` and ``warmup`` among the latter."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One live config and what its measurement said."""
+
+    config: Any
+    timing: Any
+    """What the benchmark returned (milliseconds), as Triton keeps it; infinities for a failure."""
+    tuned: TunedConfig
+
+
+def prune(autotuner: Any, arguments: Arguments) -> list[Any]:
+    """Return the configs that Triton would measure for a launch, in its order."""
+    # Triton's prune reads self.nargs; a copy keeps that away from other threads.
+    mine = copy.copy(autotuner)
+    mine.nargs = dict(zip(autotuner.arg_names, arguments[0], strict=False))
+    return list(dict.fromkeys(mine.prune_configs(dict(arguments[1]))))
+
+
+def measure(autotuner: Any, configs: Sequence[Any], arguments: Arguments) -> list[Measured]:
+    """Benchmark each config and return one Measured each; a config that does not fit is a failure.
+
+    Errors other than those that Triton counts as «does not fit» pass through.
+    """
+    return [_measure_one(autotuner, config, arguments) for config in configs]
+
+
+def finish(autotuner: Any, config: Any, arguments: Arguments) -> None:
+    """Reset what the kernel accumulates into, as Triton does between tuning and launch."""
+    guard = _InputGuard(autotuner)
+    guard.reset(_named(autotuner, config, arguments))
+
+
+def _named(autotuner: Any, config: Any, arguments: Arguments) -> dict[str, Any]:
+    args, kwargs = arguments
+    positional = dict(zip(autotuner.arg_names, args, strict=False))
+    return {**positional, **kwargs, **config.all_kwargs()}
+
+
+def _measure_one(autotuner: Any, config: Any, arguments: Arguments) -> Measured:
+    call, count = _kernel_call(autotuner, config, arguments)
+    identity = identify(config.all_kwargs())
+    try:
+        timing = autotuner.do_bench(call, quantiles=(0.5, 0.2, 0.8))
+    except seam.CONFIG_ERRORS as error:
+        reason = f"{type(error).__name__}: {error}"
+        return Measured(config, [math.inf] * 3, TunedConfig.failed(identity, reason, method=METHOD))
+    times_us = [t * 1e3 for t in timing] if isinstance(timing, (list, tuple)) else timing * 1e3
+    tuned = TunedConfig.measured(identity, times_us, reps=count() or None, method=METHOD)
+    return Measured(config, timing, tuned)
+
+
+def _kernel_call(
+    autotuner: Any, config: Any, arguments: Arguments
+) -> tuple[Callable[[], None], Callable[[], int]]:
+    args, kwargs = arguments
+    clash = kwargs.keys() & config.kwargs.keys()
+    if clash:
+        raise ValueError(
+            f"Conflicting meta-parameters: {', '.join(sorted(clash))}. "
+            "Make sure that you don't re-define auto-tuned symbols."
+        )
+    current = {**kwargs, **config.all_kwargs()}
+    named = _named(autotuner, config, arguments)
+    guard = _InputGuard(autotuner)
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        if config.pre_hook:
+            config.pre_hook(named)
+        guard.enter(named)
+        try:
+            autotuner.fn.run(*args, **current)
+        except Exception as error:
+            guard.leave(named, error)
+            raise
+        guard.leave(named, None)
+
+    return call, lambda: calls
+
+
+class _InputGuard:
+    """reset_to_zero and restore_value of one measurement, with its copies kept to itself."""
+
+    def __init__(self, autotuner: Any) -> None:
+        self._autotuner = autotuner
+        self._own_enter = not getattr(autotuner, "user_defined_pre_hook", False)
+        self._own_leave = not getattr(autotuner, "user_defined_post_hook", False)
+        self._copies: dict[str, Any] = {}
+
+    def enter(self, named: dict[str, Any]) -> None:
+        if not self._own_enter:
+            self._autotuner.pre_hook(named)
+            return
+        # Copied before it is zeroed: an argument may be in both lists.
+        self._copies = {
+            name: named[name].clone()
+            for name in self._autotuner.restore_value
+            if named.get(name) is not None
+        }
+        self._zero(named, self._autotuner.reset_to_zero)
+
+    def leave(self, named: dict[str, Any], error: Exception | None) -> None:
+        if not self._own_leave:
+            self._autotuner.post_hook(named, exception=error)
+            return
+        for name, saved in self._copies.items():
+            named[name].copy_(saved)
+        self._copies = {}
+
+    def reset(self, named: dict[str, Any]) -> None:
+        if not self._own_enter:
+            self._autotuner.pre_hook(named, reset_only=True)
+            return
+        kept = set(self._autotuner.restore_value)
+        self._zero(named, [name for name in self._autotuner.reset_to_zero if name not in kept])
+
+    def _zero(self, named: dict[str, Any], names: Sequence[str]) -> None:
+        for name in names:
+            if named.get(name) is not None:
+                named[name].zero_()
+
+
+def seconds_since(start_ns: int) -> float:
+    """Return the seconds since a reading of the clock."""
+    return (clock.now_ns() - start_ns) / 1e9

@@ -1,0 +1,136 @@
+"""The only reader and writer of JSON. A leaf; the one user of orjson and of the stdlib's json.
+
+orjson alone accepts duplicate keys, turns NaN into null and an int above 64 bits into a float.
+What passes here has none of these: bad input raises, it is never mended.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import NoReturn
+
+import orjson
+
+from launchkit.errors import BadDocumentError, UsageError
+
+_INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
+
+
+def dumps(obj: object) -> bytes:
+    """Return ``obj`` as JSON for people and diffs: sorted keys, indented, newline at the end.
+
+    Raises UsageError for what JSON cannot hold (NaN, an int above 64 bits, other types).
+    """
+    return _dump(obj, orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def dumps_compact(obj: object) -> bytes:
+    """Return the one canonical spelling of ``obj``: sorted keys, no white space; for digests.
+
+    Raises UsageError as ``dumps`` does.
+    """
+    return _dump(obj, orjson.OPT_SORT_KEYS)
+
+
+def loads(data: bytes, *, source: str, limit_bytes: int) -> object:
+    """Parse UTF-8 JSON; ``source`` names it in the error.
+
+    Raises BadDocumentError for input above ``limit_bytes``, empty or invalid input, another
+    encoding or a byte order mark, nesting beyond a thousand levels, a key that stands twice
+    in one object, NaN and Infinity.
+    """
+    if len(data) > limit_bytes:
+        raise BadDocumentError(source, f"it has {len(data)} bytes, more than {limit_bytes}")
+    if not data.strip():
+        raise BadDocumentError(source, "it is empty")
+    try:
+        parsed: object = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadDocumentError(source, f"it is not valid JSON ({error})") from None
+    _refuse_duplicate_keys(data, source)
+    return parsed
+
+
+def read_limited(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
+    """Return the content of a regular file of at most ``limit_bytes``.
+
+    Size and kind are checked before a byte is read, so that a huge file, a FIFO or a device
+    costs nothing. Raises BadDocumentError for those, OSError where the system refuses.
+    """
+    source = os.fspath(path)
+    _check_readable(os.stat(path), source, limit_bytes)
+    # The file may be another one by now: O_NONBLOCK keeps a FIFO from blocking the open.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        _check_readable(os.fstat(descriptor), source, limit_bytes)
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise BadDocumentError(source, f"it grew beyond {limit_bytes} bytes while it was read")
+    return data
+
+
+def load_file(path: str | os.PathLike[str], *, limit_bytes: int) -> object:
+    """Read and parse one file; raises as ``read_limited`` and ``loads`` do."""
+    return loads(read_limited(path, limit_bytes), source=str(Path(path)), limit_bytes=limit_bytes)
+
+
+def _check_readable(status: os.stat_result, source: str, limit_bytes: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise BadDocumentError(source, "it is not a regular file")
+    if status.st_size > limit_bytes:
+        raise BadDocumentError(source, f"it has {status.st_size} bytes, more than {limit_bytes}")
+
+
+def _dump(obj: object, option: int) -> bytes:
+    _refuse_unholdable(obj)
+    try:
+        return orjson.dumps(obj, option=option)
+    except orjson.JSONEncodeError as error:
+        raise UsageError(f"{error}. Convert it to plain numbers, strings, lists and dicts.") from None
+
+
+def _refuse_unholdable(obj: object) -> None:
+    pending = [obj]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            pending.extend(item)
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise UsageError(f"JSON has no {item!r}. Leave the field out, or give it as None.")
+        elif isinstance(item, int) and not _INT64_MIN <= item <= _UINT64_MAX:
+            raise UsageError(f"{item:#x} does not fit in 64 bits. Give it as a string.")
+
+
+def _refuse_duplicate_keys(data: bytes, source: str) -> None:
+    def check(pairs: list[tuple[str, object]]) -> None:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise BadDocumentError(source, f"the key {name!r} stands twice in one object")
+            names.add(name)
+
+    # len: the numbers themselves do not matter here, and int() refuses very long ones.
+    try:
+        json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=check,
+            parse_int=len,
+            parse_float=len,
+            parse_constant=_refuse_constant,
+        )
+    except RecursionError:
+        raise BadDocumentError(source, "it is nested too deeply") from None
+    except ValueError as error:
+        if isinstance(error, BadDocumentError):
+            raise
+        raise BadDocumentError(source, f"it is not valid JSON ({error})") from None
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")

@@ -1,0 +1,26 @@
+"""Where host time goes: NVTX ranges and the launch recorder.
+
+``annotate`` and the types of a profile need neither torch nor triton; ``profile_launches``
+reaches the dispatcher and is imported on first use, so that a host without a GPU stack can
+annotate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from launchkit.profiling.launch_profile import LaunchProfile, LaunchRow, RangeRow
+from launchkit.profiling.ranges import annotate
+
+if TYPE_CHECKING:
+    from launchkit.profiling.recorder import profile_launches
+
+__all__ = ["LaunchProfile", "LaunchRow", "RangeRow", "annotate", "profile_launches"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "profile_launches":
+        from launchkit.profiling.recorder import profile_launches
+
+        return profile_launches
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,17 @@
+"""Config stores: where tuned configs are kept and shared. Imports leaves only."""
+
+from __future__ import annotations
+
+from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason
+from launchkit.store.directory import DirectoryStore
+from launchkit.store.places import default_place, open_store
+
+__all__ = [
+    "ConfigStore",
+    "DirectoryStore",
+    "MemoryStore",
+    "Miss",
+    "MissReason",
+    "default_place",
+    "open_store",
+]

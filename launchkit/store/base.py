@@ -1,0 +1,102 @@
+"""What a config store is, and the one that lives in memory. Between the leaves and dispatch."""
+
+from __future__ import annotations
+
+import abc
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from launchkit.configs import TunedRecord, merge_records
+from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+
+MissReason: TypeAlias = Literal[
+    "absent", "toolchain", "bad-document", "newer-schema", "foreign", "unreadable"
+]
+"""absent: nothing stored; toolchain: only for other versions; bad-document: not a valid
+document; newer-schema: written by a later launchkit; foreign: of another kernel or device;
+unreadable: the system refused to read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """No record, and why."""
+
+    reason: MissReason
+
+
+class ConfigStore(abc.ABC):
+    """Where tuned records are kept. Every method may be called from any thread.
+
+    A store helps and never hurts: a broken entry is a miss, a failed write is a False, both
+    with a warning; neither raises.
+    """
+
+    @abc.abstractmethod
+    def get(
+        self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
+    ) -> TunedRecord | Miss:
+        """Return the record of exactly this identity, or why there is none."""
+
+    @abc.abstractmethod
+    def put(self, record: TunedRecord) -> bool:
+        """Merge ``record`` into what is stored for its identity.
+
+        True if it will be there for later processes; False if only this one can get it back.
+        """
+
+    @abc.abstractmethod
+    def records(self) -> Iterator[TunedRecord]:
+        """Yield every readable record, in an order that does not change between calls."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Say in a few words what this store is and where it keeps its records."""
+
+
+class MemoryStore(ConfigStore):
+    """Records in this process's memory: for tests, and for runs that must leave no trace."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: dict[
+            tuple[KernelId, DeviceId, LaunchKey], dict[Toolchain, TunedRecord]
+        ] = {}
+
+    def get(
+        self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
+    ) -> TunedRecord | Miss:
+        """Return the record of exactly this identity, or why there is none."""
+        with self._lock:
+            versions = self._records.get((kernel, device, key))
+            if versions is None:
+                return Miss("absent")
+            return versions.get(toolchain) or Miss("toolchain")
+
+    def put(self, record: TunedRecord) -> bool:
+        """Merge ``record`` into what is stored for its identity; always True."""
+        with self._lock:
+            versions = self._records.setdefault((record.kernel, record.device, record.key), {})
+            old = versions.get(record.toolchain)
+            versions[record.toolchain] = record if old is None else merge_records(old, record)
+        return True
+
+    def discard(self, record: TunedRecord) -> None:
+        """Forget the record of this identity, if there is one."""
+        place = (record.kernel, record.device, record.key)
+        with self._lock:
+            versions = self._records.get(place, {})
+            versions.pop(record.toolchain, None)
+            if not versions:
+                self._records.pop(place, None)
+
+    def records(self) -> Iterator[TunedRecord]:
+        """Yield every record, in the order in which they came."""
+        with self._lock:
+            found = [each for versions in self._records.values() for each in versions.values()]
+        return iter(found)
+
+    def describe(self) -> str:
+        """Say what this store is."""
+        return "memory of this process"

@@ -1,0 +1,260 @@
+"""The config store in a directory that many processes and machines may share.
+
+Layout: ``v1/<device>/<kernel>/<first two hex digits of the key's digest>.json``, each file one
+config document. Whatever goes wrong is a miss or a False, a count and one warning per cause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from launchkit import jsonio
+from launchkit.configs import TunedRecord, merge_records
+from launchkit.errors import BadDocumentError, LaunchkitError, StoreError
+from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+from launchkit.store import document, files
+from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason
+from launchkit.store.document import ConfigDocument
+
+_log = logging.getLogger("launchkit")
+_MAX_PARSED = 64
+_PATIENCE_S, _NO_PATIENCE_S = 10.0, 0.1
+
+
+class DirectoryStore(ConfigStore):
+    """Tuned records in JSON files below ``path``, which need not exist yet.
+
+    ``counters`` counts misses by reason, ``warnings``, ``set-aside`` files and
+    ``kept-in-process`` records: those that could not be written, which this process gets back
+    all the same. Raises StoreError if ``path`` is, or lies below, something other than a
+    directory.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = _checked(path)
+        self.counters: Counter[str] = Counter()
+        self._overlay = MemoryStore()
+        self._lock = threading.Lock()
+        self._patience_s = _PATIENCE_S
+        self._warned: set[str] = set()
+        self._swept: set[Path] = set()
+        self._parsed: OrderedDict[Path, tuple[files.Signature, ConfigDocument]] = OrderedDict()
+
+    def get(
+        self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
+    ) -> TunedRecord | Miss:
+        """Return the record of exactly this identity, or why there is none."""
+        found = self._overlay.get(kernel, device, toolchain, key)
+        if isinstance(found, Miss):
+            found = self._get_stored(kernel, device, toolchain, key)
+        if isinstance(found, Miss):
+            self._count(found.reason)
+        return found
+
+    def put(self, record: TunedRecord) -> bool:
+        """Merge ``record`` into its file.
+
+        False, with a warning, if it could only be kept for this process: the directory cannot
+        be written, the disk is full, the file is of a newer schema, or the toolchain's
+        version is unknown and could not be told from others later.
+        """
+        if not record.toolchain.known:
+            return self._keep(record, f"{record.toolchain.text} is no version to store by")
+        path = self._file(record.kernel, record.device, record.key)
+        try:
+            with self._locked(path.parent):
+                self._sweep(path.parent)
+                self._merge_into(path, record)
+        except (OSError, LaunchkitError) as error:
+            return self._keep(record, str(error))
+        self._overlay.discard(record)
+        return True
+
+    def records(self) -> Iterator[TunedRecord]:
+        """Yield every readable record, sorted by path; broken files are counted and stay put."""
+        kept = {record.identity: record for record in self._overlay.records()}
+        for path in sorted(self.path.glob("v1/*/*/??.json")):
+            for record in self._load_listed(path):
+                yield kept.pop(record.identity, record)
+        yield from kept.values()
+
+    def describe(self) -> str:
+        """Say what this store is and where."""
+        return f"directory {self.path}"
+
+    def _file(self, kernel: KernelId, device: DeviceId, key: LaunchKey) -> Path:
+        return self.path / "v1" / device.slug / kernel.slug / f"{key.digest[:2]}.json"
+
+    def _load_listed(self, path: Path) -> tuple[TunedRecord, ...]:
+        try:
+            loaded = self._load(path)
+            if (loaded.device.slug, loaded.kernel.slug) != path.parts[-3:-1]:
+                raise _foreign(path, loaded)
+        except (BadDocumentError, OSError) as error:
+            self._count("bad-document" if isinstance(error, BadDocumentError) else "unreadable")
+            self._warn(str(path), "%s is left out: %s", path, error)
+            return ()
+        return loaded.records
+
+    @contextlib.contextmanager
+    def _locked(self, directory: Path) -> Iterator[None]:
+        """Wait long for a busy directory once; a holder that hangs must not delay every put."""
+        try:
+            with files.locked(directory, self._patience_s):
+                yield
+        except TimeoutError:
+            self._patience_s = _NO_PATIENCE_S
+            raise
+
+    def _get_stored(
+        self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
+    ) -> TunedRecord | Miss:
+        loaded = self._load_or_miss(self._file(kernel, device, key), kernel, device)
+        if isinstance(loaded, Miss):
+            return loaded
+        versions = [record for record in loaded.records if record.key == key]
+        if not versions:
+            return Miss("absent")
+        exact = (each for each in versions if toolchain.known and each.toolchain == toolchain)
+        return next(exact, Miss("toolchain"))
+
+    def _load_or_miss(
+        self, path: Path, kernel: KernelId, device: DeviceId
+    ) -> ConfigDocument | Miss:
+        """Load for a reader: what is broken is set aside if that is possible."""
+        try:
+            seen = files.signature(path)
+            loaded = self._load(path)
+        except BadDocumentError as error:
+            return self._miss(path, error, seen)
+        except (FileNotFoundError, NotADirectoryError):
+            return Miss("absent")
+        except OSError as error:
+            self._warn(str(path), "%s cannot be read: %s", path, error)
+            return Miss("unreadable")
+        if (loaded.kernel, loaded.device) != (kernel, device):
+            return self._miss(path, _foreign(path, loaded), seen, "foreign")
+        return loaded
+
+    def _miss(
+        self,
+        path: Path,
+        error: BadDocumentError,
+        seen: files.Signature,
+        reason: MissReason = "bad-document",
+    ) -> Miss:
+        if error.newer:
+            self._warn(str(path), "%s", error)
+            return Miss("newer-schema")
+        try:
+            with self._locked(path.parent):
+                self._set_aside(path, error, seen)
+        except OSError as refusal:
+            self._warn(str(path), "%s (It could not be set aside: %s.)", error, refusal)
+        return Miss(reason)
+
+    def _set_aside(self, path: Path, error: BadDocumentError, seen: files.Signature) -> None:
+        moved = files.set_aside(path, seen)
+        if moved is not None:
+            self._count("set-aside")
+            self._warn(str(moved), "%s It was set aside as %s.", error, moved.name)
+
+    def _merge_into(self, path: Path, record: TunedRecord) -> None:
+        """Read, merge and write, all under the directory's lock."""
+        old = self._load_for_write(path, record)
+        records = {each.identity: each for each in old.records}
+        known = records.get(record.identity)
+        merged = record if known is None else merge_records(known, record)
+        if merged == known:
+            return
+        records[record.identity] = merged
+        data = document.dump(ConfigDocument(old.kernel, old.device, tuple(records.values())))
+        if len(data) > document.LIMIT_BYTES:
+            raise StoreError(f"{path} would have {len(data)} bytes. Delete what is old in it.")
+        files.replace_file(path, data)
+
+    def _load_for_write(self, path: Path, record: TunedRecord) -> ConfigDocument:
+        empty = ConfigDocument(record.kernel, record.device, ())
+        try:
+            seen = files.signature(path)
+            loaded = self._load(path)
+            if (loaded.kernel, loaded.device) != (record.kernel, record.device):
+                raise _foreign(path, loaded)
+        except FileNotFoundError:
+            return empty
+        except BadDocumentError as error:
+            if error.newer:
+                raise
+            self._set_aside(path, error, seen)
+            return empty
+        return loaded
+
+    def _load(self, path: Path) -> ConfigDocument:
+        """Parse a file, or take it from the few that were parsed last if it is unchanged."""
+        # Taken before reading: if the file is replaced meanwhile, the next call reads again.
+        seen = files.signature(path)
+        with self._lock:
+            cached = self._parsed.get(path)
+            if cached is not None and cached[0] == seen:
+                self._parsed.move_to_end(path)
+                return cached[1]
+        data = jsonio.read_limited(path, document.LIMIT_BYTES)
+        parsed = document.parse(data, source=str(path))
+        with self._lock:
+            self._parsed[path] = (seen, parsed)
+            self._parsed.move_to_end(path)
+            while len(self._parsed) > _MAX_PARSED:
+                self._parsed.popitem(last=False)
+        return parsed
+
+    def _sweep(self, directory: Path) -> None:
+        with self._lock:
+            first = directory not in self._swept
+            self._swept.add(directory)
+        if first:
+            files.remove_stale_temps(directory)
+
+    def _keep(self, record: TunedRecord, why: str) -> bool:
+        self._overlay.put(record)
+        self._count("kept-in-process")
+        message = "%s keeps tuned configs for this process only: %s"
+        self._warn("put", message, self.describe(), why)
+        return False
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self.counters[what] += 1
+
+    def _warn(self, cause: str, message: str, *values: object) -> None:
+        with self._lock:
+            if cause in self._warned:
+                return
+            self._warned.add(cause)
+            self.counters["warnings"] += 1
+        _log.warning(message, *values)
+
+
+def _foreign(path: Path, found: ConfigDocument) -> BadDocumentError:
+    return BadDocumentError(
+        str(path), f"it is of {found.kernel.name} on {found.device.name}, not what its place says"
+    )
+
+
+def _checked(path: str | os.PathLike[str]) -> Path:
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise StoreError(f"{path!r} is not a path. Give the path of a directory.")
+    root = Path(os.path.abspath(text))
+    for place in chain([root], root.parents):
+        if os.path.lexists(place):
+            if not place.is_dir():
+                raise StoreError(f"{place} is not a directory. Give the path of a directory.")
+            break
+    return root

@@ -1,0 +1,199 @@
+"""The config document: JSON to records and back. Used by every store; imports leaves only.
+
+One document holds records of one kernel on one device. Numbers stand for counts and times
+only; every key and config value is text with its type, as JSON would blur them. A document is
+taken whole or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from launchkit import jsonio
+from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord
+from launchkit.errors import BadDocumentError, UsageError
+from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain
+
+SCHEMA = 1
+LIMIT_BYTES = 32 * 2**20
+"""No larger document is read or written."""
+
+_STRICT = ConfigDict(strict=True, extra="forbid")
+_Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0)]
+
+
+@with_config(_STRICT)
+class _Value(TypedDict):
+    name: str
+    type: str
+    value: str
+
+
+@with_config(_STRICT)
+class _Dtype(TypedDict):
+    name: str
+    dtype: str | None
+
+
+@with_config(_STRICT)
+class _Kernel(TypedDict):
+    name: str
+    digest: str
+
+
+@with_config(_STRICT)
+class _Device(TypedDict):
+    backend: str
+    name: str
+    arch: str
+    multiprocessors: _Count
+    shared_bytes: _Count
+    memory_gib: _Count
+
+
+@with_config(_STRICT)
+class _Toolchain(TypedDict):
+    triton: str
+
+
+@with_config(_STRICT)
+class _Config(TypedDict):
+    config: list[_Value]
+    median_us: _Time | None
+    p20_us: _Time | None
+    p80_us: _Time | None
+    reps: Annotated[int, Field(ge=1)] | None
+    method: str
+    error: str | None
+
+
+@with_config(_STRICT)
+class _Record(TypedDict):
+    key: list[_Value]
+    dtypes: list[_Dtype]
+    toolchain: _Toolchain
+    configs: list[_Config]
+    chosen: list[_Value]
+
+
+@with_config(_STRICT)
+class _Document(TypedDict):
+    schema: int
+    kernel: _Kernel
+    device: _Device
+    records: list[_Record]
+
+
+_ADAPTER = TypeAdapter(_Document)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDocument:
+    """The records of one kernel on one device that stand in one file.
+
+    Raises UsageError for a record of another kernel or device, and for two of one identity.
+    """
+
+    kernel: KernelId
+    device: DeviceId
+    records: tuple[TunedRecord, ...]
+
+    def __post_init__(self) -> None:
+        if any((each.kernel, each.device) != (self.kernel, self.device) for each in self.records):
+            raise UsageError(f"a record is not of {self.kernel.name} on {self.device.name}.")
+        if len({record.identity for record in self.records}) != len(self.records):
+            raise UsageError(f"a record of {self.kernel.name} stands twice. Give each one once.")
+
+
+def parse(data: bytes, *, source: str) -> ConfigDocument:
+    """Return the document in ``data``; ``source`` names it in errors.
+
+    Raises BadDocumentError for anything that is not a whole, valid document of this schema,
+    with ``newer`` set where a later schema is the only reason.
+    """
+    raw = jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES)
+    schema = raw.get("schema") if isinstance(raw, dict) else None
+    if type(schema) is not int or schema < SCHEMA:
+        raise BadDocumentError(source, "it is not a launchkit config document")
+    if schema > SCHEMA:
+        raise BadDocumentError(source, f"it has schema {schema}, newer than {SCHEMA}", newer=True)
+    try:
+        return _document(_ADAPTER.validate_python(raw))
+    except ValidationError as error:
+        raise BadDocumentError(source, _first_problem(error)) from None
+    except UsageError as error:
+        raise BadDocumentError(source, str(error)) from None
+
+
+def dump(document: ConfigDocument) -> bytes:
+    """Return the document as JSON: records sorted by key and toolchain, so that diffs are small."""
+    ordered = sorted(document.records, key=lambda each: (each.key.digest, each.toolchain.triton))
+    return jsonio.dumps(
+        {
+            "schema": SCHEMA,
+            "kernel": asdict(document.kernel),
+            "device": asdict(document.device),
+            "records": [record_object(record) for record in ordered],
+        }
+    )
+
+
+def record_object(record: TunedRecord) -> dict[str, Any]:
+    """Return one record as in a document (without kernel and device), ready for JSON."""
+    return {
+        "key": [asdict(value) for value in record.key.values],
+        "dtypes": [{"name": name, "dtype": dtype} for name, dtype in record.key.dtypes],
+        "toolchain": asdict(record.toolchain),
+        "configs": [asdict(tuned) for tuned in record.configs],
+        "chosen": [asdict(value) for value in record.chosen],
+    }
+
+
+def _document(raw: _Document) -> ConfigDocument:
+    kernel, device = KernelId(**raw["kernel"]), DeviceId(**raw["device"])
+    records = tuple(_record(kernel, device, each) for each in raw["records"])
+    return ConfigDocument(kernel, device, records)
+
+
+def _record(kernel: KernelId, device: DeviceId, raw: _Record) -> TunedRecord:
+    dtypes = tuple((each["name"], each["dtype"]) for each in raw["dtypes"])
+    return TunedRecord(
+        kernel=kernel,
+        device=device,
+        toolchain=Toolchain(**raw["toolchain"]),
+        key=LaunchKey(_values(raw["key"]), dtypes),
+        configs=tuple(_tuned(each) for each in raw["configs"]),
+        chosen=_identity(raw["chosen"]),
+    )
+
+
+def _tuned(raw: _Config) -> TunedConfig:
+    return TunedConfig(
+        config=_identity(raw["config"]),
+        median_us=raw["median_us"],
+        p20_us=raw["p20_us"],
+        p80_us=raw["p80_us"],
+        reps=raw["reps"],
+        method=raw["method"],
+        error=raw["error"],
+    )
+
+
+def _values(raw: list[_Value]) -> tuple[KeyValue, ...]:
+    return tuple(KeyValue(**each) for each in raw)
+
+
+def _identity(raw: list[_Value]) -> ConfigIdentity:
+    return tuple(sorted(_values(raw), key=attrgetter("name")))
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in problem["loc"]) or "document"
+    return f"{place}: {problem['msg']}"

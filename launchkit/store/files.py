@@ -1,0 +1,117 @@
+"""File operations of a store that many processes share. Knows paths and bytes, no documents.
+
+Writers hold the directory's lock from reading to replacing, so that no writer's work is lost;
+readers take no lock, since a file is only ever replaced whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from filelock import FileLock
+
+from launchkit import clock
+
+LOCK_NAME = ".lock"
+STALE_TEMP_S = 3600.0
+_TEMP_MARK = ".tmp-"
+
+Signature: TypeAlias = tuple[int, int, int, int]
+"""(device, inode, bytes, mtime in ns): two equal ones are one unchanged file."""
+
+
+def signature(path: Path) -> Signature:
+    """Return what tells this file from a later one of the same name; OSError if it is absent."""
+    status = os.stat(path)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@contextlib.contextmanager
+def locked(directory: Path, timeout_s: float) -> Iterator[None]:
+    """Hold the directory's lock against other processes and threads; makes the directory.
+
+    Raises OSError where that is impossible (read-only, no locks on this file system), and
+    TimeoutError, an OSError too, after ``timeout_s``. A killed holder's lock is released.
+    """
+    os.makedirs(directory, exist_ok=True)
+    path = directory / LOCK_NAME
+    # Made here, by umask: filelock's own default keeps a group's other members out.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777
+    os.close(descriptor)
+    try:
+        lock = FileLock(path, timeout=timeout_s, mode=mode | 0o600)
+        lock.acquire(poll_interval=0.01)
+    except NotImplementedError as error:
+        raise OSError(str(error)) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path`` at once and durably, with a mode by umask; call it locked.
+
+    A reader, or a machine that stops halfway, finds the old content or the new, nothing else.
+    """
+    temp = path.with_name(f".{path.name}{_TEMP_MARK}{os.getpid()}-{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(temp, flags, 0o666), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temp, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temp)
+        raise
+    _sync_directory(path.parent)
+
+
+def set_aside(path: Path, seen: Signature) -> Path | None:
+    """Rename a broken file to ``<name>.bad-<utc stamp>-<pid>``, and return its new path.
+
+    None if it is no longer the file whose signature is ``seen``: another process has mended
+    it, and its work must stay. Call it locked. Raises OSError if it cannot be renamed.
+    """
+    try:
+        if signature(path) != seen:
+            return None
+    except FileNotFoundError:
+        return None
+    stamp = f"{clock.utc_now():%Y%m%dT%H%M%S%fZ}-{os.getpid()}"
+    target = path.with_name(f"{path.name}.bad-{stamp}")
+    while os.path.lexists(target):
+        target = target.with_name(f"{target.name}x")
+    os.rename(path, target)
+    return target
+
+
+def remove_stale_temps(directory: Path) -> None:
+    """Remove what killed writers left an hour ago or earlier; call it locked. Never raises."""
+    oldest = clock.utc_now().timestamp() - STALE_TEMP_S
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if not (entry.name.startswith(".") and _TEMP_MARK in entry.name):
+                continue
+            with contextlib.suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                    os.unlink(entry.path)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename durable. Some file systems refuse; the content is whole all the same."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,81 @@
+"""From a place, as text, to a store. Knows every kind of store by scheme, dispatch by none."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import platformdirs
+
+from launchkit import settings
+from launchkit.errors import StoreError
+from launchkit.store.base import ConfigStore, MemoryStore
+from launchkit.store.directory import DirectoryStore
+
+ENTRY_POINT_GROUP = "launchkit.stores"
+"""Entry points of this group make stores: name = scheme, object = callable(url) -> ConfigStore."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+
+
+def default_place() -> str:
+    """Return LAUNCHKIT_STORE, or the directory ``launchkit/configs`` in the user's cache."""
+    return settings.current().store or str(platformdirs.user_cache_path("launchkit") / "configs")
+
+
+def open_store(place: str | os.PathLike[str] | None = None) -> ConfigStore:
+    """Return the store at ``place``.
+
+    A path, ``file://`` or ``~/...`` is a DirectoryStore (made when something is put),
+    ``memory:`` a new MemoryStore, any other URL what an installed package registered for its
+    scheme; None is ``default_place()``. Raises StoreError for a place that cannot be a store.
+    """
+    if isinstance(place, os.PathLike):
+        return DirectoryStore(place)
+    text = default_place() if place is None else place
+    if text == "memory:":
+        return MemoryStore()
+    url = _URL.match(text)
+    if url is None:
+        return DirectoryStore(_expand(text))
+    scheme = url.group(1).lower()
+    return DirectoryStore(_file_path(text)) if scheme == "file" else _open_url(scheme, text)
+
+
+def _expand(text: str) -> str:
+    try:
+        return str(Path(text).expanduser()) if text.startswith("~") else text
+    except RuntimeError as error:
+        raise StoreError(f"{text!r}: {error}. Give the whole path.") from None
+
+
+def _file_path(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
+        raise StoreError(f"{url!r} is not a local path. Write file:///path/to/directory.")
+    return unquote(parts.path)
+
+
+def _open_url(scheme: str, url: str) -> ConfigStore:
+    installed = {point.name.lower(): point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if scheme not in installed:
+        known = ", ".join(["file", *sorted(installed)])
+        raise StoreError(
+            f"no store is installed for {scheme}:// (installed: {known}). Install the package "
+            "that has it, or give the path of a directory.",
+        )
+    return _made_by(installed[scheme], url)
+
+
+def _made_by(point: EntryPoint, url: str) -> ConfigStore:
+    try:
+        factory = point.load()
+    except Exception as error:  # another package's import can fail in any way
+        raise StoreError(f"{point.value} cannot be loaded ({error}). Reinstall it.") from error
+    store = factory(url)
+    if not isinstance(store, ConfigStore):
+        raise StoreError(f"{point.value} made a {type(store).__name__}, not a ConfigStore. Fix it.")
+    return store

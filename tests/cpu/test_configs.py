@@ -1,0 +1,184 @@
+"""configs: identities, what may be stored as measured, and the same choice as Triton's."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launchkit.configs import TunedConfig, TunedRecord, choose, config_text, identify, merge_records
+from launchkit.errors import UnfingerprintableError, UsageError
+from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, encode_value
+
+KERNEL = KernelId("kernel", "0" * 64)
+DEVICE = DeviceId("cuda", "NVIDIA H200", "sm_90", 132, 232448, 141)
+KEY = LaunchKey((encode_value("n", 1),), ())
+SMALL, MIDDLE, LARGE = (identify({"BLOCK": block, "num_warps": 4}) for block in (64, 128, 256))
+
+
+def timed(config, *times_us: float) -> TunedConfig:
+    return TunedConfig.measured(config, times_us, reps=10, method="events")
+
+
+def record(*configs: TunedConfig, chosen=SMALL, **changes) -> TunedRecord:
+    made = TunedRecord(KERNEL, DEVICE, Toolchain("3.9.0"), KEY, configs, chosen)
+    return replace(made, **changes)
+
+
+def test_identity_holds_every_keyword_and_no_order() -> None:
+    one = identify({"num_warps": 4, "BLOCK": 64, "ratio": 0.5, "flag": False, "none": None})
+    assert one == identify({"none": None, "flag": False, "ratio": 0.5, "BLOCK": 64, "num_warps": 4})
+    assert [value.name for value in one] == ["BLOCK", "flag", "none", "num_warps", "ratio"]
+
+
+def test_configs_that_differ_in_one_value_or_type_differ() -> None:
+    variants = [
+        {"BLOCK": 64, "num_warps": 4},
+        {"BLOCK": 64, "num_warps": 8},
+        {"BLOCK": 64, "num_warps": 4, "num_ctas": 2},
+        {"BLOCK": 64, "num_warps": 4, "maxnreg": 128},
+        {"BLOCK": 64, "num_warps": 4, "ir_override": "a.ptx"},
+        {"BLOCK": 64.0, "num_warps": 4},
+        {"BLOCK": "64", "num_warps": 4},
+        {"BLOCK": (64,), "num_warps": 4},
+        {"BLOCK": True, "num_warps": 4},
+        {"kwargs": 64, "num_warps": 4},
+        {"configs_hash": 64, "num_warps": 4},
+    ]
+    assert len({identify(each) for each in variants}) == len(variants)
+
+
+def test_identity_of_a_triton_config_tells_all_but_hooks_apart() -> None:
+    triton = pytest.importorskip("triton")
+    plain = identify(triton.Config({"BLOCK": 64}).all_kwargs())
+    hooked = triton.Config({"BLOCK": 64}, pre_hook=lambda args: None)
+    assert identify(hooked.all_kwargs()) == plain
+    others = [
+        triton.Config({"BLOCK": 64}, num_ctas=2),
+        triton.Config({"BLOCK": 64}, maxnreg=64),
+        triton.Config({"BLOCK": 64}, num_stages=4),
+        triton.Config({"BLOCK": 64}, ir_override="a.ttgir"),
+    ]
+    assert len({plain, *(identify(each.all_kwargs()) for each in others)}) == 5
+
+
+def test_a_config_value_without_text_is_unfingerprintable() -> None:
+    with pytest.raises(UnfingerprintableError):
+        identify({"BLOCK": [64]})
+
+
+def test_text_is_for_people() -> None:
+    assert config_text(SMALL) == timed(SMALL, 1.0).text == "BLOCK=64 num_warps=4"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"median_us": None},
+        {"median_us": math.nan},
+        {"median_us": math.inf},
+        {"median_us": 0.0},
+        {"median_us": -1.0},
+        {"p20_us": 3.0},
+        {"p80_us": 1.0},
+        {"p80_us": math.inf},
+        {"p20_us": math.nan},
+        {"reps": 0},
+        {"error": "failed"},
+        {"error": ""},
+        {"config": tuple(reversed(SMALL))},
+        {"config": (SMALL[0], SMALL[0])},
+    ],
+)
+def test_a_measurement_that_makes_no_sense_is_refused(fields: dict) -> None:
+    good = TunedConfig(SMALL, 2.0, 1.5, 2.5, 10, "events", None)
+    with pytest.raises(UsageError):
+        replace(good, **fields)
+
+
+def test_a_custom_benchmark_may_give_a_median_only() -> None:
+    assert TunedConfig.measured(SMALL, 2.0, reps=None, method="custom").median_us == 2.0
+    assert timed(SMALL, 2.0).p20_us is None
+
+
+@pytest.mark.parametrize("times", [math.nan, math.inf, 0.0, -3.0, [], [math.inf] * 3, ["x"], [None]])
+def test_a_strange_time_makes_a_failed_config_and_never_raises(times) -> None:
+    tuned = TunedConfig.measured(SMALL, times, reps=1, method="custom")
+    assert not tuned.ok and tuned.median_us is None and "measured" in (tuned.error or "")
+
+
+def test_quantiles_out_of_order_are_left_out() -> None:
+    tuned = timed(SMALL, 2.0, 3.0, 1.0)
+    assert (tuned.median_us, tuned.p20_us, tuned.p80_us) == (2.0, None, None)
+
+
+@pytest.mark.parametrize("error", ["", "  ", "\ud800", "two\nlines"])
+def test_any_text_can_be_the_reason_of_a_failure(error: str) -> None:
+    failed = TunedConfig.failed(SMALL, error, method="events")
+    assert not failed.ok and failed.error
+    failed.error.encode("utf-8")
+
+
+def test_a_failed_or_unknown_config_cannot_be_chosen() -> None:
+    failed = TunedConfig.failed(LARGE, "OutOfResources", method="events")
+    for chosen in (LARGE, MIDDLE):
+        with pytest.raises(UsageError, match="not measured"):
+            record(timed(SMALL, 1.0), failed, chosen=chosen)
+
+
+def test_a_config_cannot_stand_twice() -> None:
+    with pytest.raises(UsageError, match="twice"):
+        record(timed(SMALL, 1.0), timed(SMALL, 2.0))
+
+
+def test_merging_keeps_every_config_and_the_newer_results() -> None:
+    old = record(timed(SMALL, 1.0), timed(MIDDLE, 2.0))
+    new = record(timed(MIDDLE, 0.5), timed(LARGE, 3.0), chosen=MIDDLE)
+    merged = merge_records(old, new)
+    assert merged.configs == (timed(SMALL, 1.0), timed(MIDDLE, 0.5), timed(LARGE, 3.0))
+    assert merged.chosen == MIDDLE and merged.winner == timed(MIDDLE, 0.5)
+    assert merge_records(merged, new) == merged
+
+
+def test_records_of_unlike_keys_do_not_merge() -> None:
+    one = record(timed(SMALL, 1.0))
+    for changes in (
+        {"toolchain": Toolchain("3.6.0")},
+        {"kernel": KernelId("other", "0" * 64)},
+        {"key": LaunchKey((), ())},
+        {"device": replace(DEVICE, multiprocessors=16)},
+    ):
+        with pytest.raises(UsageError):
+            merge_records(one, replace(one, **changes))
+
+
+def test_failed_configs_never_win_and_none_wins_among_failures() -> None:
+    failed = TunedConfig.failed(SMALL, "no", method="events")
+    assert choose([failed, timed(LARGE, 1e9)]) == timed(LARGE, 1e9)
+    assert choose([failed]) is None and choose([]) is None
+
+
+def test_the_first_of_equals_wins() -> None:
+    assert choose([timed(LARGE, 1.0, 0.5, 2.0), timed(SMALL, 1.0, 0.5, 2.0)]).config == LARGE
+    assert choose([timed(LARGE, 1.0, 0.6, 2.0), timed(SMALL, 1.0, 0.5, 2.0)]).config == SMALL
+    assert choose([timed(LARGE, 1.0, 0.5, 3.0), timed(SMALL, 1.0, 0.5, 2.0)]).config == SMALL
+
+
+@given(st.integers(0, 2**32))
+def test_the_choice_is_what_triton_takes_from_the_same_timings(seed: int) -> None:
+    rng = random.Random(seed)
+    identities = [identify({"BLOCK": block}) for block in range(6)]
+    timings = {}
+    for identity in identities:
+        p20, median, p80 = sorted(rng.choice([1.0, 1.5, 2.0, 2.5]) for _ in range(3))
+        timings[identity] = [math.inf] * 3 if rng.random() < 0.2 else [median, p20, p80]
+    expected = min(timings, key=timings.get)  # as Autotuner.run does
+    got = choose([timed(identity, *times) for identity, times in timings.items()])
+    if all(math.isinf(times[0]) for times in timings.values()):
+        assert got is None
+    else:
+        assert got.config == expected
