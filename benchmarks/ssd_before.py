@@ -24,4 +24,4 @@ def final_state_writeback_separate(
     The operations: widen the chunk indices, gather, widen the slots, ``index_put_``.
     """
     final = out[last_chunk_indices]
-    ssm_state[state_indices] = final.unflatten(2, ssm_state.shape[2:])
+    ssm_state[state_indices] = final.view(-1, *ssm_state.shape[1:])

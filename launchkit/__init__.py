@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from launchkit.dispatch.launcher import launch_autotuned as launch_autotuned
     from launchkit.errors import LaunchkitError as LaunchkitError
     from launchkit.profiling.ranges import annotate as annotate
-    from launchkit.profiling.recorder import LaunchProfile as LaunchProfile
+    from launchkit.profiling.launch_profile import LaunchProfile as LaunchProfile
     from launchkit.profiling.recorder import profile_launches as profile_launches
     from launchkit.store import ConfigStore as ConfigStore
     from launchkit.store import DirectoryStore as DirectoryStore
@@ -30,7 +30,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ConfigStore": "launchkit.store",
     "DirectoryStore": "launchkit.store",
-    "LaunchProfile": "launchkit.profiling.recorder",
+    "LaunchProfile": "launchkit.profiling.launch_profile",
     "LaunchkitError": "launchkit.errors",
     "MemoryStore": "launchkit.store",
     "TunedConfig": "launchkit.configs",

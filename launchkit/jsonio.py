@@ -90,7 +90,9 @@ def _dump(obj: object, option: int) -> bytes:
     try:
         return orjson.dumps(obj, option=option)
     except orjson.JSONEncodeError as error:
-        raise UsageError(f"{error}. Convert it to plain numbers, strings, lists and dicts.") from None
+        raise UsageError(
+            f"{error}. Convert it to plain numbers, strings, lists and dicts."
+        ) from None
 
 
 def _refuse_unholdable(obj: object) -> None:

@@ -74,7 +74,9 @@ def _encode(name: str, value: object, depth: int) -> tuple[str, str | list[objec
 
 def _encode_tuple(name: str, value: tuple[object, ...], depth: int) -> list[object]:
     if depth >= _MAX_TUPLE_DEPTH:
-        raise UnfingerprintableError(name, f"its tuples are nested beyond {_MAX_TUPLE_DEPTH} levels")
+        raise UnfingerprintableError(
+            name, f"its tuples are nested beyond {_MAX_TUPLE_DEPTH} levels"
+        )
     return [list(_encode(name, item, depth + 1)) for item in value]
 
 
@@ -168,7 +170,9 @@ class KernelId:
         if not _SHA256_HEX.fullmatch(self.digest):
             raise UsageError(f"{self.digest!r} is not a sha256 digest. Give 64 hex digits.")
         if not self.name or not _is_utf8(self.name):
-            raise UsageError(f"{self.name!r} cannot name a kernel. Give it a plain, non-empty name.")
+            raise UsageError(
+                f"{self.name!r} cannot name a kernel. Give it a plain, non-empty name."
+            )
 
     @property
     def slug(self) -> str:

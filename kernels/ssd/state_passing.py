@@ -136,7 +136,7 @@ def state_passing(
     arguments without the other, and for a cache that shares its storage with an input:
     sequences run in no order, and tuning repeats the launch.
     """
-    nchunks, nheads, dim = _check_inputs(states, dA_cumsum, last_chunk_indices)
+    _, nheads, dim = _check_inputs(states, dA_cumsum, last_chunk_indices)
     num_seqs = last_chunk_indices.shape[0]
     initial, init_strides = _check_initial(states, initial_states, num_seqs)
     final_strides, slot_stride = _check_final(

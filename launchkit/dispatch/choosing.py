@@ -106,7 +106,7 @@ class ConfigChooser:
     def _resolve(self, key: LaunchKey, device: int, arguments: tuning.Arguments) -> Any:
         configs = tuning.prune(self._autotuner, arguments)
         triton_key = seam.autotune_key(self._autotuner, *arguments)
-        if len(configs) == 1 or seam.host_only():
+        if len(configs) == 1 or not seam.executes():
             # Host-only executes nothing, so there is nothing to measure or to store.
             seam.announce_choice(self._autotuner, triton_key, configs[0], None, None)
             return configs[0]

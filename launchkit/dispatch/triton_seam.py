@@ -40,11 +40,11 @@ CONFIG_ERRORS: tuple[type[BaseException], ...] = tuple(
 )
 """What Triton's Autotuner counts as «this config does not fit»; anything else ends the tuning."""
 
-VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
+VERSION: tuple[int, ...] = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 # How the compiled C launcher takes its arguments, per proven version. {args} are the kernel's
 # arguments in signature order, folded ones included: the launcher skips those itself.
-_C_LAUNCH = {
+_C_LAUNCH: dict[tuple[int, ...], str] = {
     (3, 6): "__call(__x, __y, __z, __stream, __plan.function, __plan.cooperative, __plan.pdl, "
     "None, None, __plan.metadata, None, None, None{args})",
     (3, 9): "__call(__x, __y, __z, __stream, __plan.function, __plan.cooperative, __plan.pdl, "
@@ -121,9 +121,9 @@ def interpreting() -> bool:
     return bool(knobs.runtime.interpret)
 
 
-def host_only() -> bool:
-    """Tell whether the active driver executes nothing (launchkit.hostonly)."""
-    return bool(getattr(driver_config.active, "host_only", False))
+def executes() -> bool:
+    """Tell whether launches run on a GPU, so that measuring them says something."""
+    return not getattr(driver_config.active, "host_only", False)
 
 
 def is_capturing() -> bool:
@@ -213,7 +213,8 @@ def _fast_device(active: Any) -> Callable[[], int]:
 
 def expected_device_attribute() -> str:
     """Return the tensor attribute that is true for a tensor of the active driver's device type."""
-    return "is_cpu" if host_only() else "is_cuda"
+    kind: str = getattr(driver_config.active, "expected_device_type", "cuda")
+    return f"is_{kind}"
 
 
 def launch_text(arguments: Sequence[str]) -> tuple[str, str]:

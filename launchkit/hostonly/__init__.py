@@ -13,6 +13,7 @@ Importing this package imports neither torch nor triton.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -156,6 +157,10 @@ def deactivate() -> None:
         mode, _mode = _mode, None
         if mode is not None:
             mode.undo.close()
+
+
+# Triton's kernels unload themselves when they die; they need a driver that still works.
+atexit.register(deactivate)
 
 
 def is_active() -> bool:

@@ -7,12 +7,10 @@ triton and torch, so launchkit.hostonly imports it only when the mode is entered
 from __future__ import annotations
 
 import gc
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import CalledProcessError
-from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +21,7 @@ import triton.testing
 from triton import knobs
 from triton.backends.nvidia import driver as nvidia
 from triton.compiler import CompiledKernel
+from triton.compiler import compiler as triton_compiler
 from triton.runtime import driver as active_driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, KernelInterface
@@ -277,8 +276,7 @@ def _clean_triton() -> Iterator[None]:
 
 
 def _clear_caches() -> None:
-    compiler: ModuleType = importlib.import_module("triton.compiler.compiler")
-    for cached in (nvidia.libcuda_dirs, nvidia.library_dirs, compiler.max_shared_mem):
+    for cached in (nvidia.libcuda_dirs, nvidia.library_dirs, triton_compiler.max_shared_mem):
         cached.cache_clear()
 
 
@@ -316,7 +314,8 @@ def _forget_handles(kernel: Any) -> None:
 
 
 def _restore_tuning(tuner: Any, saved: dict[str, Any]) -> None:
-    tuner.cache.clear()
-    tuner.cache.update(saved.get("cache", {}))
+    if hasattr(tuner, "cache"):  # not while it is being made
+        tuner.cache.clear()
+        tuner.cache.update(saved.get("cache", {}))
     for name in _TUNING_RESULTS:
         _put_back(vars(tuner), name, saved.get(name, _MISSING))

@@ -22,6 +22,7 @@ from launchkit.hostonly.records import HostLaunch, decode
 
 _SOURCE = Path(__file__).with_name("stub_cuda.c")
 _LIBRARY = "libcuda.so.1"
+_LINK_NAME = "libcuda.so"  # Triton before 3.6 links with -lcuda
 _FLAGS = ("-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{_LIBRARY}")
 _ABI = 1
 
@@ -92,6 +93,10 @@ def _compile(compiler: str, library: Path) -> None:
                 compiler=compiler,
                 stderr=result.stderr,
             )
+        link = Path(scratch) / _LINK_NAME
+        link.symlink_to(_LIBRARY)
+        # The library last: once it is there, nobody looks for the link.
+        os.replace(link, library.with_name(_LINK_NAME))
         os.replace(made, library)
 
 

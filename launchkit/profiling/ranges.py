@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, Protocol, TypeVar
 
-import nvtx  # type: ignore[import-untyped]
+import nvtx
 
 from launchkit.errors import UsageError
 
@@ -52,8 +52,8 @@ class annotate:  # noqa: N801 (lower case, as nvtx.annotate and contextlib's man
     def __init__(self, name: str, layer: int | None = None, *, op: str | None = None) -> None:
         if not (
             (type(name) is str and name)
-            and (layer is None or type(layer) is int and _INT64_MIN <= layer <= _INT64_MAX)
-            and (op is None or type(op) is str and op)
+            and (layer is None or (type(layer) is int and _INT64_MIN <= layer <= _INT64_MAX))
+            and (op is None or (type(op) is str and op))
         ):
             _check(name, layer, op)
         self.name = name
@@ -106,7 +106,7 @@ class _Domain(Protocol):
     def pop_range(self) -> object: ...
 
 
-def is_tracing() -> bool:
+def _is_tracing() -> bool:
     """Return whether Dynamo (torch.compile, torch.export) is tracing the calling code."""
     # Dynamo folds this to True; nothing can be tracing before torch was imported.
     compiler = sys.modules.get("torch.compiler")
@@ -126,11 +126,11 @@ def set_range_slot(callbacks: tuple[RangeCallback, RangeCallback] | None) -> Non
 def _check(name: object, layer: object, op: object) -> None:
     if not (isinstance(name, str) and name):
         raise UsageError(f"a range needs a name, not {name!r}. Pass a short text.", name=name)
-    if not (layer is None or isinstance(layer, int) and not isinstance(layer, bool)):
+    if not (layer is None or (isinstance(layer, int) and not isinstance(layer, bool))):
         raise UsageError(f"layer={layer!r} is not an int. Pass int(layer).", layer=layer)
     if layer is not None and not _INT64_MIN <= layer <= _INT64_MAX:
         raise UsageError(f"layer={layer} does not fit int64. Pass the layer's index.", layer=layer)
-    if not (op is None or isinstance(op, str) and op):
+    if not (op is None or (isinstance(op, str) and op)):
         raise UsageError(f"op={op!r} is not a name. Pass a short text or None.", op=op)
 
 
@@ -151,25 +151,25 @@ def _ignore(_: annotate) -> None:
 
 
 def _enter_with_tool(self: annotate) -> annotate:
-    if not is_tracing():
+    if not _is_tracing():
         _push(self._attributes or _attributes_of(self))
     return self
 
 
 def _exit_with_tool(self: annotate, *exc_info: object) -> None:
-    if not is_tracing():
+    if not _is_tracing():
         _pop()
 
 
 def _enter_observed(self: annotate) -> annotate:
-    if not is_tracing():
+    if not _is_tracing():
         _on_enter(self)
     return _plain_ends[0](self)
 
 
 def _exit_observed(self: annotate, *exc_info: object) -> None:
     _plain_ends[1](self)
-    if not is_tracing():
+    if not _is_tracing():
         _on_exit(self)
 
 

@@ -97,12 +97,10 @@ class _Recording:
 
     def wrap(self, fn: LaunchFn, kernel: str) -> LaunchFn:
         """Return ``fn`` timed as launches of ``kernel``."""
-        now_ns, is_host_only, is_tracing = clock.now_ns, hostonly.is_active, ranges.is_tracing
+        now_ns, is_host_only = clock.now_ns, hostonly.is_active
         tally, open_ranges = self._tally, self._open
 
         def timed(grid: object, /, *args: object, **kwargs: object) -> object:
-            if is_tracing():
-                return fn(grid, *args, **kwargs)
             start_ns = now_ns()
             try:
                 result = fn(grid, *args, **kwargs)

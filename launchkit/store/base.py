@@ -60,9 +60,7 @@ class MemoryStore(ConfigStore):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._records: dict[
-            tuple[KernelId, DeviceId, LaunchKey], dict[Toolchain, TunedRecord]
-        ] = {}
+        self._records: dict[tuple[KernelId, DeviceId, LaunchKey], dict[Toolchain, TunedRecord]] = {}
 
     def get(
         self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey

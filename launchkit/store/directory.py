@@ -67,11 +67,13 @@ class DirectoryStore(ConfigStore):
         """
         if not record.toolchain.known:
             return self._keep(record, f"{record.toolchain.text} is no version to store by")
+        kept = self._overlay.get(*record.identity)
+        merged = record if isinstance(kept, Miss) else merge_records(kept, record)
         path = self._file(record.kernel, record.device, record.key)
         try:
             with self._locked(path.parent):
                 self._sweep(path.parent)
-                self._merge_into(path, record)
+                self._merge_into(path, merged)
         except (OSError, LaunchkitError) as error:
             return self._keep(record, str(error))
         self._overlay.discard(record)
@@ -175,10 +177,12 @@ class DirectoryStore(ConfigStore):
         if merged == known:
             return
         records[record.identity] = merged
-        data = document.dump(ConfigDocument(old.kernel, old.device, tuple(records.values())))
+        new = ConfigDocument(old.kernel, old.device, tuple(records.values()))
+        data = document.dump(new)
         if len(data) > document.LIMIT_BYTES:
             raise StoreError(f"{path} would have {len(data)} bytes. Delete what is old in it.")
         files.replace_file(path, data)
+        self._remember(path, files.signature(path), new)
 
     def _load_for_write(self, path: Path, record: TunedRecord) -> ConfigDocument:
         empty = ConfigDocument(record.kernel, record.device, ())
@@ -207,12 +211,15 @@ class DirectoryStore(ConfigStore):
                 return cached[1]
         data = jsonio.read_limited(path, document.LIMIT_BYTES)
         parsed = document.parse(data, source=str(path))
+        self._remember(path, seen, parsed)
+        return parsed
+
+    def _remember(self, path: Path, seen: files.Signature, parsed: ConfigDocument) -> None:
         with self._lock:
             self._parsed[path] = (seen, parsed)
             self._parsed.move_to_end(path)
             while len(self._parsed) > _MAX_PARSED:
                 self._parsed.popitem(last=False)
-        return parsed
 
     def _sweep(self, directory: Path) -> None:
         with self._lock:
@@ -248,7 +255,7 @@ def _foreign(path: Path, found: ConfigDocument) -> BadDocumentError:
 
 
 def _checked(path: str | os.PathLike[str]) -> Path:
-    text = os.fspath(path)
+    text: object = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text:
         raise StoreError(f"{path!r} is not a path. Give the path of a directory.")
     root = Path(os.path.abspath(text))

@@ -105,10 +105,14 @@ def test_a_custom_benchmark_may_give_a_median_only() -> None:
     assert timed(SMALL, 2.0).p20_us is None
 
 
-@pytest.mark.parametrize("times", [math.nan, math.inf, 0.0, -3.0, [], [math.inf] * 3, ["x"], [None]])
+@pytest.mark.parametrize(
+    "times", [math.nan, math.inf, 0.0, -3.0, [], [math.inf] * 3, ["x"], [None]]
+)
 def test_a_strange_time_makes_a_failed_config_and_never_raises(times) -> None:
     tuned = TunedConfig.measured(SMALL, times, reps=1, method="custom")
-    assert not tuned.ok and tuned.median_us is None and "measured" in (tuned.error or "")
+    assert not tuned.ok
+    assert tuned.median_us is None
+    assert "measured" in (tuned.error or "")
 
 
 def test_quantiles_out_of_order_are_left_out() -> None:
@@ -119,7 +123,8 @@ def test_quantiles_out_of_order_are_left_out() -> None:
 @pytest.mark.parametrize("error", ["", "  ", "\ud800", "two\nlines"])
 def test_any_text_can_be_the_reason_of_a_failure(error: str) -> None:
     failed = TunedConfig.failed(SMALL, error, method="events")
-    assert not failed.ok and failed.error
+    assert not failed.ok
+    assert failed.error
     failed.error.encode("utf-8")
 
 
@@ -140,7 +145,8 @@ def test_merging_keeps_every_config_and_the_newer_results() -> None:
     new = record(timed(MIDDLE, 0.5), timed(LARGE, 3.0), chosen=MIDDLE)
     merged = merge_records(old, new)
     assert merged.configs == (timed(SMALL, 1.0), timed(MIDDLE, 0.5), timed(LARGE, 3.0))
-    assert merged.chosen == MIDDLE and merged.winner == timed(MIDDLE, 0.5)
+    assert merged.chosen == MIDDLE
+    assert merged.winner == timed(MIDDLE, 0.5)
     assert merge_records(merged, new) == merged
 
 
@@ -159,7 +165,8 @@ def test_records_of_unlike_keys_do_not_merge() -> None:
 def test_failed_configs_never_win_and_none_wins_among_failures() -> None:
     failed = TunedConfig.failed(SMALL, "no", method="events")
     assert choose([failed, timed(LARGE, 1e9)]) == timed(LARGE, 1e9)
-    assert choose([failed]) is None and choose([]) is None
+    assert choose([failed]) is None
+    assert choose([]) is None
 
 
 def test_the_first_of_equals_wins() -> None:

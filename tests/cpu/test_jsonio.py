@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -103,18 +104,14 @@ def test_deep_nesting_below_a_deep_caller_is_parsed_or_bad_but_no_crash() -> Non
 
     free = sys.getrecursionlimit() - len(inspect.stack())
     for levels in (0, free // 2, free - 100):
-        try:
+        with contextlib.suppress(BadDocumentError):
             assert isinstance(descend(levels), list)
-        except BadDocumentError as error:
-            assert "nested" in error.reason
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_parse_or_are_bad(data: bytes) -> None:
-    try:
-        parse(data)
-    except BadDocumentError as error:
-        assert error.reason
+    with contextlib.suppress(BadDocumentError):
+        assert jsonio.loads(jsonio.dumps(parse(data)), source="x", limit_bytes=LIMIT) == parse(data)
 
 
 def test_read_limited_returns_the_content(tmp_path) -> None:

@@ -24,7 +24,7 @@ from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain, e
 class Order(enum.Enum):
     ROW = 1
     COLUMN = 2
-    ALSO_ROW = 1
+    ALSO_ROW = 1  # noqa: PIE796 (an alias, on purpose)
 
 
 class Number(enum.IntEnum):
@@ -149,7 +149,12 @@ def test_dtypes_and_their_names_differ() -> None:
     assert encode_value("n", tl.float16) == KeyValue("n", "tl.dtype", "fp16")
     values = [torch.float16, "torch.float16", tl.float16, "fp16", torch.bfloat16, tl.float32]
     assert len({encode_value("n", value) for value in values}) == len(values)
-    for value in (torch.zeros(1), torch.tensor(1), tl.pointer_type(tl.float16), torch.float16.__class__):
+    for value in (
+        torch.zeros(1),
+        torch.tensor(1),
+        tl.pointer_type(tl.float16),
+        torch.float16.__class__,
+    ):
         with pytest.raises(UnfingerprintableError):
             encode_value("n", value)
 
@@ -227,7 +232,8 @@ def test_keys_survive_pickling_equal_and_hash_equal() -> None:
 
 def test_key_text_is_for_people() -> None:
     key = LaunchKey(
-        (encode_value("n", 128), encode_value("mode", "fast")), (("x", "torch.float16"), ("y", None))
+        (encode_value("n", 128), encode_value("mode", "fast")),
+        (("x", "torch.float16"), ("y", None)),
     )
     assert key.text == "n=128 mode='fast' x:torch.float16"
 
@@ -238,18 +244,36 @@ DIGEST = "0123456789ab" + "c" * 52
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_kernel_slug_is_one_safe_path_component(name: str) -> None:
     slug = KernelId(name, DIGEST).slug
-    assert slug.isascii() and "/" not in slug and "\0" not in slug
-    assert len(slug) < 120 and not slug.startswith((".", "-"))
+    assert slug.isascii()
+    assert "/" not in slug
+    assert "\0" not in slug
+    assert len(slug) < 120
+    assert not slug.startswith((".", "-"))
     assert slug.endswith("-0123456789ab")
 
 
 def test_odd_and_long_kernel_names_stay_distinct() -> None:
-    names = ["a b", "a_b", "a/b", "a\nb", "..", ".", "é", "è", "k" * 300, "k" * 301, "<lambda>", "a~b"]
+    names = [
+        "a b",
+        "a_b",
+        "a/b",
+        "a\nb",
+        "..",
+        ".",
+        "é",
+        "è",
+        "k" * 300,
+        "k" * 301,
+        "<lambda>",
+        "a~b",
+    ]
     assert len({KernelId(name, DIGEST).slug for name in names}) == len(names)
     assert KernelId("pkg.kernel_1", DIGEST).slug == "pkg.kernel_1-0123456789ab"
 
 
-@pytest.mark.parametrize("digest", ["", "../../../etc", "0" * 63, "0" * 65, "G" * 64, "0" * 64 + "\n"])
+@pytest.mark.parametrize(
+    "digest", ["", "../../../etc", "0" * 63, "0" * 65, "G" * 64, "0" * 64 + "\n"]
+)
 def test_a_digest_that_is_no_sha256_is_refused(digest: str) -> None:
     with pytest.raises(UsageError):
         KernelId("kernel", digest)
@@ -287,7 +311,8 @@ def test_compatible_devices_share_backend_arch_and_shared_memory() -> None:
 
 
 def test_an_unknown_toolchain_says_so() -> None:
-    assert Toolchain("3.9.0").known and Toolchain("3.9.0").fields == {"triton": "3.9.0"}
+    assert Toolchain("3.9.0").known
+    assert Toolchain("3.9.0").fields == {"triton": "3.9.0"}
     assert not any(Toolchain(text).known for text in ("", " ", "unknown", "Unknown"))
 
 

@@ -1,0 +1,41 @@
+"""Every CPU test launches onto the host-only driver and keeps its configs in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def memory_store(monkeypatch):
+    """A store of its own for each test, so that none touches the user's directory."""
+    from launchkit import settings
+    from launchkit.dispatch import choosing
+    from launchkit.store import MemoryStore
+
+    for name in ("LAUNCHKIT_DISABLE", "LAUNCHKIT_VERIFY", "LAUNCHKIT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    settings.reload()
+    store = MemoryStore()
+    choosing.use_store(store)
+    yield store
+    choosing.use_store(None)
+    settings.reload()
+
+
+@pytest.fixture
+def host():
+    """Host-only mode with two fake devices; yields the module with nothing recorded yet."""
+    from launchkit import hostonly
+
+    with hostonly.activate(devices=2):
+        hostonly.clear()
+        yield hostonly
+
+
+@pytest.fixture
+def measuring(host, monkeypatch):
+    """Host-only, but believed to execute: kernels given their own ``do_bench`` tune and store."""
+    from launchkit.dispatch import triton_seam
+
+    monkeypatch.setattr(triton_seam, "executes", lambda: True)
+    return host

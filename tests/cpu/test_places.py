@@ -1,0 +1,134 @@
+"""open_store: every place that can be a store, and a clear error for every other one."""
+
+from __future__ import annotations
+
+import pathlib
+from dataclasses import replace
+
+import pytest
+
+from launchkit import settings
+from launchkit.errors import StoreError
+from launchkit.keys import Toolchain
+from launchkit.store import (
+    DirectoryStore,
+    MemoryStore,
+    Miss,
+    default_place,
+    document,
+    open_store,
+    places,
+)
+
+GOLDEN = (pathlib.Path(__file__).parent.parent / "data" / "config_document_v1.json").read_bytes()
+RECORDS = document.parse(GOLDEN, source="golden").records
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    def change(**variables: str) -> None:
+        monkeypatch.delenv("LAUNCHKIT_STORE", raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        settings.reload()
+
+    yield change
+    monkeypatch.undo()
+    settings.reload()
+
+
+def test_left_out_it_is_the_users_cache(environment, tmp_path) -> None:
+    environment(XDG_CACHE_HOME=str(tmp_path))
+    store = open_store()
+    assert isinstance(store, DirectoryStore)
+    assert store.path == tmp_path / "launchkit" / "configs" == pathlib.Path(default_place())
+    assert not store.path.exists()
+
+
+def test_the_environment_names_the_place(environment, tmp_path) -> None:
+    environment(LAUNCHKIT_STORE=str(tmp_path / "here"))
+    assert open_store().path == tmp_path / "here"
+    environment(LAUNCHKIT_STORE="memory:")
+    assert isinstance(open_store(), MemoryStore)
+    environment(LAUNCHKIT_STORE="")
+    assert isinstance(open_store(), DirectoryStore)
+
+
+def test_paths_and_file_urls_are_directories(tmp_path, monkeypatch) -> None:
+    spaced = tmp_path / "with space"
+    for place in (
+        spaced,
+        str(spaced),
+        f"file://{tmp_path}/with%20space",
+        f"FILE://localhost{spaced}",
+    ):
+        assert open_store(place).path == spaced
+    monkeypatch.chdir(tmp_path)
+    assert open_store("relative").path == tmp_path / "relative"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_store("~/configs").path == tmp_path / "configs"
+
+
+def test_each_memory_store_is_its_own() -> None:
+    one, other = open_store("memory:"), open_store("memory:")
+    one.put(RECORDS[0])
+    assert list(one.records()) == [RECORDS[0]]
+    assert list(other.records()) == []
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["redis://host:6379", "https://host/x", "", "file://host/x", "file://", "~nobody-here/x"],
+)
+def test_a_place_that_is_no_store_says_what_to_give(place: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        open_store(place)
+    assert any(word in str(caught.value) for word in ("Install", "Give", "Write"))
+
+
+def test_an_unknown_scheme_names_what_is_installed() -> None:
+    with pytest.raises(StoreError, match=r"no store is installed for redis:// \(installed: file"):
+        open_store("redis://host")
+
+
+class Point:
+    name, value = "Demo", "demo:make"
+
+    def __init__(self, made: object) -> None:
+        self.made = made
+
+    def load(self):
+        if isinstance(self.made, Exception):
+            raise self.made
+        return lambda url: self.made
+
+
+def test_an_installed_package_opens_its_scheme(monkeypatch) -> None:
+    made = MemoryStore()
+    monkeypatch.setattr(places, "entry_points", lambda group: [Point(made)])
+    assert open_store("demo://anything") is made
+    assert open_store("DEMO://anything") is made
+
+
+@pytest.mark.parametrize("made", [ImportError("broken"), object()])
+def test_a_broken_package_is_a_store_error(monkeypatch, made: object) -> None:
+    monkeypatch.setattr(places, "entry_points", lambda group: [Point(made)])
+    with pytest.raises(StoreError, match="demo:make"):
+        open_store("demo://anything")
+
+
+def test_memory_store_keeps_the_contract() -> None:
+    store, record = MemoryStore(), RECORDS[0]
+    assert store.get(*record.identity) == Miss("absent")
+    assert store.put(record)
+    assert store.put(record)
+    assert store.get(*record.identity) == record
+    other = replace(record, toolchain=Toolchain("0"))
+    assert store.get(*other.identity) == Miss("toolchain")
+    store.put(other)
+    store.discard(record)
+    assert store.get(*record.identity) == Miss("toolchain")
+    assert list(store.records()) == [other]
+    store.discard(other)
+    store.discard(other)
+    assert store.get(*other.identity) == Miss("absent")
