@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -12,8 +15,6 @@ import triton
 from launchkit.benchmarks import noop_kernels
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.kernels.ssd import state_passing as state_passing_module
-
-_BLOCKS = ({"BLOCK_M": 32, "BLOCK_N": 32}, {"BLOCK_M": 64, "BLOCK_N": 32})
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class LaunchCase:
     jit: Any
     """The plain ``@triton.jit`` kernel."""
     configs: tuple[Any, ...]
+    """Two: enough for a choice to be made, and few compilations."""
     keys: tuple[str, ...]
     arguments: dict[str, Any]
     """By parameter name, in signature order, without what a config supplies."""
@@ -36,42 +38,49 @@ class LaunchCase:
 
 
 def _noop(jit: Any, device: str, pointers: int, ints: int, constexprs: int) -> LaunchCase:
-    values: dict[str, Any] = {
-        f"p{i}": torch.empty(64, dtype=torch.float32, device=device) for i in range(pointers)
-    }
+    values: dict[str, Any] = {f"p{i}": torch.empty(64, device=device) for i in range(pointers)}
     # Sizes and strides of a real launch: some are 1, some divisible by 16, some odd.
     values |= {f"n{i}": (1, 64, 4097, 16384, 33)[i % 5] for i in range(ints)}
     values |= {f"C{i}": i % 2 == 0 for i in range(constexprs)}
-    configs = tuple(triton.Config(dict(blocks) if pointers else {}, num_warps=w)
-                    for w, blocks in zip((4, 8), _BLOCKS, strict=True))
+    blocks: tuple[dict[str, int], ...] = ({"BLOCK_M": 32, "BLOCK_N": 32}, {"BLOCK_M": 64, "BLOCK_N": 32})
+    configs = tuple(
+        triton.Config(block if values else {}, num_warps=warps)
+        for block, warps in zip(blocks, (4, 8), strict=True)
+    )
     keys = ("n0", "n1", "n2") if ints else ()
-    return LaunchCase(f"noop_{len(values)}", jit, configs, keys, values, (1,))
+    # As in a user's file, where the names at a call site are interned.
+    arguments = {sys.intern(name): value for name, value in values.items()}
+    return LaunchCase(f"noop_{len(values)}", jit, configs, keys, arguments, (1,))
+
+
+@contextmanager
+def captured_launches(module: ModuleType) -> Iterator[list[tuple[Any, Any, dict[str, Any]]]]:
+    """Collect (kernel, grid, arguments) of the launches that a kernel module's op would make."""
+    made: list[tuple[Any, Any, dict[str, Any]]] = []
+    original = module.__dict__["launch_autotuned"]
+    vars(module)["launch_autotuned"] = lambda kernel, grid, /, **named: made.append((kernel, grid, named))
+    try:
+        yield made
+    finally:
+        vars(module)["launch_autotuned"] = original
 
 
 def _state_passing(device: str) -> LaunchCase:
     shape = MAMBA_SHAPES["Nemotron-3-Nano"]
-    tokens, sequences, slots = 2048, 4, 8
-    chunks = tokens // shape.chunk_size
+    chunks, sequences, slots = 2048 // shape.chunk_size, 4, 8
     states = torch.randn(chunks, shape.nheads, shape.dim, device=device)
     sums = -torch.rand(shape.nheads, chunks, shape.chunk_size, device=device)
-    per_sequence = chunks // sequences
-    ends = [per_sequence * (i + 1) - 1 for i in range(sequences)]
+    last = torch.arange(1, sequences + 1, dtype=torch.int32, device=device) * (chunks // sequences) - 1
     cache = torch.empty(slots, shape.nheads, shape.headdim, shape.dstate, device=device)
-    arguments = state_passing_module.launch_arguments(
-        states,
-        torch.empty_like(states),
-        sums,
-        torch.tensor(ends, dtype=torch.int32, device=device),
-        final_states_out=cache,
-        final_state_indices=torch.arange(sequences, dtype=torch.int32, device=device),
-    )
-    kernel = state_passing_module.kernel
-    grid = (triton.cdiv(shape.dim, 256), sequences, shape.nheads)
-    # Two of its configs: enough for a choice, and few compilations.
+    indices = torch.arange(sequences, dtype=torch.int32, device=device)
+    with captured_launches(state_passing_module) as made:
+        state_passing_module.state_passing(
+            states, sums, last, final_states_out=cache, final_state_indices=indices
+        )
+    kernel, grid, arguments = made[0]
     configs = tuple(c for c in kernel.configs if c.kwargs["BLOCK_SIZE"] in (256, 512))
-    return LaunchCase(
-        "state_passing", kernel.fn, configs, tuple(kernel.keys), arguments, grid
-    )
+    keys = tuple(kernel.keys)
+    return LaunchCase("state_passing", kernel.fn, configs, keys, arguments, grid(configs[0].kwargs))
 
 
 CASES: dict[str, Callable[[str], LaunchCase]] = {

@@ -15,6 +15,7 @@ from triton import knobs
 import launchkit
 from launchkit.benchmarks.launch_cases import LaunchCase
 from launchkit.benchmarks.timing import Loop
+from launchkit.errors import UsageError
 
 FORMS = ("positional", "keywords", "kwargs")
 VARIANTS = ("triton_jit", "triton_autotuner", "config_cache", "launchkit")
@@ -45,57 +46,52 @@ class ConfigCache:
         return kernel.fn[grid](**kwargs, **config.all_kwargs())
 
 
+_CALLS = {
+    "triton_jit": "kernel[{grid}]({args})",
+    "triton_autotuner": "kernel[{grid}]({args})",
+    "config_cache": "config_cache(kernel, {grid}, {args})",
+    "launchkit": "launch_autotuned(kernel, {grid}, {args})",
+}
+
+
 def build(case: LaunchCase, variant: str, form: str) -> Loop | None:
     """Return a loop that launches ``case`` n times, or None where a variant lacks a call form."""
-    kernel: Any = case.jit
-    call = "kernel[{grid}]({args})"
+    if variant == "config_cache" and form == "positional":
+        return None
     values = dict(case.arguments)
+    kernel: Any = case.jit
     if variant == "triton_jit":
         values |= case.configs[0].all_kwargs()
-    elif variant == "launchkit":
-        kernel = _autotuned(case)
-        call = "launch_autotuned(kernel, {grid}, {args})"
-    elif variant == "config_cache":
-        if form == "positional":
-            return None
-        kernel = _autotuned(case)
-        call = "config_cache(kernel, {grid}, {args})"
     else:
-        kernel = _autotuned(case)
-    names = list(values)
-    positional = ", ".join(
-        name if name in case.arguments else f"{name}={name}" for name in names
+        kernel = triton.autotune(configs=list(case.configs), key=list(case.keys))(case.jit)
+    call = _CALLS[variant].format(
+        grid="lambda meta: the_grid" if form == "kwargs" else "the_grid",
+        args=_argument_text(case, values, form),
     )
-    arguments = {
-        "positional": positional,
-        "keywords": ", ".join(f"{name}={name}" for name in names),
-        "kwargs": "**everything",
-    }[form]
-    grid = "lambda meta: the_grid" if form == "kwargs" else "the_grid"
-    source = (
-        f"def loop(n, {', '.join(['kernel', 'the_grid', 'everything', *names])}):\n"
-        f"    for _ in range(n):\n        {call.format(grid=grid, args=arguments)}\n"
-    )
+    parameters = ", ".join(["n", "kernel", "the_grid", "everything", *values])
+    source = f"def loop({parameters}):\n    for _ in range(n):\n        {call}\n"
     namespace: dict[str, Any] = {
         "launch_autotuned": launchkit.launch_autotuned,
         "config_cache": ConfigCache().launch,
     }
     exec(source, namespace)
     inner = namespace["loop"]
-    everything = dict(values)
-    return lambda n: inner(n, kernel, case.grid, everything, **values)
+    return lambda n: inner(n, kernel, case.grid, dict(values), **values)
 
 
-def _autotuned(case: LaunchCase) -> Any:
-    tuner = triton.autotune(configs=list(case.configs), key=list(case.keys))
-    return tuner(case.jit)
+def _argument_text(case: LaunchCase, values: dict[str, Any], form: str) -> str:
+    if form == "kwargs":
+        return "**everything"
+    # A config's own options can only be keywords.
+    by_position = case.arguments if form == "positional" else {}
+    return ", ".join(name if name in by_position else f"{name}={name}" for name in values)
 
 
-def quiet() -> None:
-    """Make sure that no launch hook of another tool is timed along."""
+def refuse_launch_hooks() -> None:
+    """Raise UsageError if another tool's launch hook would be timed along."""
     for hook in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
         if getattr(hook, "calls", hook):
-            raise launchkit.errors.UsageError(
+            raise UsageError(
                 "a Triton launch hook is installed, whose cost would be measured as the launch's. "
                 "Run the benchmark without the profiler that installed it."
             )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from launchkit.dispatch.decorator import autotuned as autotuned
     from launchkit.dispatch.launcher import launch as launch
     from launchkit.dispatch.launcher import launch_autotuned as launch_autotuned
+    from launchkit.dispatch.stores import use_store as use_store
     from launchkit.errors import LaunchkitError as LaunchkitError
     from launchkit.profiling.ranges import annotate as annotate
     from launchkit.profiling.launch_profile import LaunchProfile as LaunchProfile
@@ -40,6 +41,7 @@ _HOMES = {
     "launch_autotuned": "launchkit.dispatch.launcher",
     "open_store": "launchkit.store",
     "profile_launches": "launchkit.profiling.recorder",
+    "use_store": "launchkit.dispatch.stores",
 }
 _MODULES = ("errors", "hostonly", "kernels")
 
@@ -59,6 +61,7 @@ __all__ = [  # noqa: RUF022 - sorted as Python sorts
     "launch_autotuned",
     "open_store",
     "profile_launches",
+    "use_store",
 ]
 
 

@@ -16,9 +16,9 @@ from launchkit import clock
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose, identify, merge_records
 from launchkit.dispatch import fingerprint, tuning
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.stores import active_store
 from launchkit.errors import CaptureError, TuningFailedError, UnfingerprintableError
 from launchkit.keys import KernelId, LaunchKey
-from launchkit.store import ConfigStore, open_store
 
 logger = logging.getLogger("launchkit")
 
@@ -27,24 +27,6 @@ MAX_CHOICES = 65536
 
 # Benchmarks that run at the same time disturb each other; re-entrant for launches in hooks.
 _tuning_lock = threading.RLock()
-_store: ConfigStore | None = None
-_store_lock = threading.Lock()
-
-
-def active_store() -> ConfigStore:
-    """Return the store of this process: LAUNCHKIT_STORE, or the user's cache directory."""
-    global _store
-    with _store_lock:
-        if _store is None:
-            _store = open_store()
-        return _store
-
-
-def use_store(store: ConfigStore | None) -> None:
-    """Replace the store of this process; None opens the default one again when needed."""
-    global _store
-    with _store_lock:
-        _store = store
 
 
 class ConfigChooser:

@@ -9,16 +9,16 @@ import pytest
 def memory_store(monkeypatch):
     """A store of its own for each test, so that none touches the user's directory."""
     from launchkit import settings
-    from launchkit.dispatch import choosing
+    from launchkit.dispatch.stores import use_store
     from launchkit.store import MemoryStore
 
     for name in ("LAUNCHKIT_DISABLE", "LAUNCHKIT_VERIFY", "LAUNCHKIT_STORE"):
         monkeypatch.delenv(name, raising=False)
     settings.reload()
     store = MemoryStore()
-    choosing.use_store(store)
+    use_store(store)
     yield store
-    choosing.use_store(None)
+    use_store(None)
     settings.reload()
 
 

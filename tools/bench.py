@@ -1,0 +1,120 @@
+"""``launchkit bench``: what a launch costs on the host. A command.
+
+Exit codes: 0 measured, 2 bad use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from launchkit import jsonio
+
+app = typer.Typer(
+    help="Measure host microseconds per launch, on a GPU or without one.",
+    invoke_without_command=True,
+)
+
+_VARIANTS = {
+    "triton_autotuner": "Autotuner",
+    "config_cache": "cache",
+    "triton_jit": "JIT",
+    "floor": "driver",
+    "launchkit": "launchkit",
+}
+
+_FORMS = ("positional", "keywords", "kwargs")
+_LEGEND = (
+    "Medians. Autotuner, JIT: Triton's own launches; cache: a plain config cache in front of "
+    "kernel.fn[grid]; driver: cuLaunchKernelEx alone, in a C loop. Calls: positional f(a, b) and "
+    "keywords f(a=a, b=b) with a tuple grid, kwargs f(**kw) with a callable grid. "
+    "ratio: launchkit ÷ Autotuner, same call; smaller is better."
+)
+
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", help="A case to measure; may be given several times. Default: all."),
+]
+Rounds = Annotated[int, typer.Option(help="How often each row is timed; figures are medians.")]
+Launches = Annotated[int, typer.Option(help="Launches per round and row.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")]
+
+
+@app.callback()
+def main(context: typer.Context) -> None:
+    """Measure host microseconds per launch; without a subcommand: ``bench launch``."""
+    if context.invoked_subcommand is None:
+        launch()
+
+
+@app.command("launch")
+def launch(
+    case: Cases = None,
+    rounds: Rounds = 15,
+    launches: Launches = 500,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Compare launches of one kernel: Triton's, a plain config cache's and launchkit's."""
+    # Imported here: torch takes seconds, and other commands do not need it.
+    from launchkit.benchmarks import launch_overhead
+
+    names: Sequence[str] = case or tuple(launch_overhead.CASES)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("compiling, then timing", total=rounds)
+        document = launch_overhead.measure(
+            names, rounds, launches, advance=lambda: progress.advance(task)
+        )
+    data = jsonio.dumps(document)
+    if output is not None:
+        output.write_bytes(data)
+    if as_json:
+        typer.echo(data.decode(), nl=False)
+    else:
+        show(document)
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print a benchmark's result as a table: a line per case and call form."""
+    console = Console()
+    rows = {(r["case"], r["call_form"], r["variant"]): r["median_us"] for r in document["rows"]}
+    rows |= {
+        (r["case"], form, "floor"): r["median_us"]
+        for r in document["rows"]
+        if r["variant"] == "floor"
+        for form in _FORMS
+    }
+    shown = {key: label for key, label in _VARIANTS.items() if any(v == key for *_, v in rows)}
+    table = Table(title=f"host µs per launch ({_where(document)})", header_style="")
+    for heading in ("kernel", "args", "call", *shown.values(), "ratio"):
+        left = heading in ("kernel", "call")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    args = {r["case"]: str(r["args"]) for r in document["rows"]}
+    last = ""
+    for ratio in document["ratios"]:
+        if ratio["over"] != "triton_autotuner":
+            continue
+        case, form = ratio["case"], ratio["call_form"]
+        cells = [_cell(rows.get((case, form, variant))) for variant in shown]
+        name = ("", "") if case == last else (case, args[case])
+        table.add_row(*name, form, *cells, f"{ratio['ratio']:.2f}", end_section=form == "kwargs")
+        last = case
+    console.print(table)
+    console.print(_LEGEND, highlight=False, markup=False)
+
+
+def _cell(median_us: float | None) -> str:
+    return "–" if median_us is None else f"{median_us:.1f}"
+
+
+def _where(document: dict[str, Any]) -> str:
+    facts = document["machine"]
+    place = facts["gpu"] or f"{document['mode']}, so without the CUDA driver's own cost"
+    return f"{place}; Triton {facts['triton']}"
