@@ -66,12 +66,14 @@ def floor_loop(compiled: Any, grid: Sequence[int], params: Sequence[bytes], stre
     ``params``: the bytes of each kernel parameter, Triton's two scratch pointers included.
     """
     library = _library()
-    buffers = [ctypes.create_string_buffer(value, len(value)) for value in params]
-    addresses = (ctypes.c_void_p * len(buffers))(*(ctypes.addressof(b) for b in buffers))
+    # One buffer, held by the loop: the driver reads the parameters at each launch.
+    packed = ctypes.create_string_buffer(b"".join(value.ljust(8, b"\0") for value in params))
+    first = ctypes.addressof(packed)
+    addresses = (ctypes.c_void_p * len(params))(*(first + 8 * i for i in range(len(params))))
     shape = (ctypes.c_uint * 3)(*grid, *([1] * (3 - len(grid))))
     metadata = compiled.metadata
 
-    def loop(count: int) -> None:
+    def loop(count: int, _held: object = packed) -> None:
         status = library.launch_loop(
             count,
             ctypes.c_void_p(compiled.function),

@@ -77,7 +77,8 @@ def _state_passing(device: str) -> LaunchCase:
         state_passing_module.state_passing(
             states, sums, last, final_states_out=cache, final_state_indices=indices
         )
-    kernel, grid, arguments = made[0]
+    kernel, grid, named = made[0]
+    arguments = {name: named[name] for name in kernel.arg_names if name in named}
     configs = tuple(c for c in kernel.configs if c.kwargs["BLOCK_SIZE"] in (256, 512))
     keys = tuple(kernel.keys)
     return LaunchCase("state_passing", kernel.fn, configs, keys, arguments, grid(configs[0].kwargs))

@@ -100,13 +100,14 @@ def test_hit_is_captured_and_replayed():
 
 def test_miss_that_would_benchmark_raises_and_the_capture_survives():
     cold, warm = tuned_copy(bench=forbidden), tuned_copy()
+    # The warm kernel's choice for 512 is in the store: 500 is a key that nobody has tuned.
     x, y = torch.randn(512, device="cuda"), torch.zeros(512, device="cuda")
     warm[blocks_of(512)](x, y, 512, stride=1)
     y.zero_()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         with pytest.raises(CaptureError):
-            cold[blocks_of(512)](x, y, 512, stride=1)
+            cold[blocks_of(500)](x, y, 500, stride=1)
         warm[blocks_of(512)](x, y, 512, stride=1)
     graph.replay()
     torch.cuda.synchronize()
@@ -118,9 +119,10 @@ def test_launches_go_to_the_current_stream():
     x, y = torch.randn(4096, device="cuda"), torch.zeros(4096, device="cuda")
     kernel[blocks_of(4096)](x, y, 4096, stride=1)
     side = torch.cuda.Stream()
+    x.add_(1)
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(200_000_000)
+        torch.cuda._sleep(2_000_000_000)
         x.add_(1)
         kernel[blocks_of(4096)](x, y, 4096, stride=1)
         done_early = side.query()

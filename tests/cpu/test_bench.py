@@ -1,0 +1,123 @@
+"""The launch benchmark measures what it says: same launches, complete JSON, clear refusals."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import triton
+from typer.testing import CliRunner
+
+from launchkit import jsonio
+from launchkit.benchmarks import floor, launch_overhead
+from launchkit.benchmarks.launch_cases import CASES
+from launchkit.benchmarks.launch_variants import FORMS, VARIANTS, build
+from launchkit.errors import UsageError
+from launchkit.tools import bench
+
+
+@pytest.fixture(params=list(CASES))
+def case(request, host):
+    return CASES[request.param]("cpu")
+
+
+def triton_launch(case, host):
+    compiled = case.jit[case.grid](**case.arguments, **case.configs[0].all_kwargs())
+    return compiled, host.launches()[-1]
+
+
+def test_every_variant_and_call_form_makes_the_same_launch(case, host):
+    _, expected = triton_launch(case, host)
+    for form in FORMS:
+        for variant in VARIANTS:
+            loop = build(case, variant, form)
+            if loop is None:
+                assert (variant, form) == ("config_cache", "positional")
+                continue
+            host.clear()
+            loop(3)
+            assert host.launches() == [expected] * 3, (variant, form)
+
+
+def test_floor_makes_the_same_launch_from_c(case, host):
+    compiled, expected = triton_launch(case, host)
+    loop = floor.floor_loop(compiled, case.grid, floor.kernel_params(compiled, case.arguments), 0)
+    gc.collect()
+    host.clear()
+    loop(5)
+    assert host.launches() == [expected] * 5
+
+
+def test_case_names_count_the_arguments_that_a_caller_passes(host):
+    assert [CASES[name]("cpu").args for name in CASES] == [0, 19, 46, 26]
+
+
+def test_result_has_every_row_and_ratio_and_stores_nothing(memory_store):
+    document = launch_overhead.measure(["noop_19"], rounds=3, launches=10)
+    assert document["mode"] == "host-only"
+    assert document["machine"]["triton"] == triton.__version__
+    places = {(row["call_form"], row["variant"]) for row in document["rows"]}
+    assert places == {(f, v) for f in FORMS for v in VARIANTS} - {("positional", "config_cache")}
+    for row in document["rows"]:
+        assert (row["case"], row["args"]) == ("noop_19", 19)
+        assert 0 < row["p10_us"] <= row["median_us"] <= row["p90_us"]
+    medians = {(r["call_form"], r["variant"]): r["median_us"] for r in document["rows"]}
+    for ratio in document["ratios"]:
+        form = ratio["call_form"]
+        quotient = medians[form, "launchkit"] / medians[form, ratio["over"]]
+        assert ratio["ratio"] == pytest.approx(quotient, abs=1e-4)
+    assert len(document["ratios"]) == 8
+    assert list(memory_store.records()) == []
+
+
+def test_table_shows_each_case_form_and_ratio(capsys):
+    rows = [
+        {"case": "noop_0", "args": 0, "call_form": form, "variant": variant, "median_us": cost}
+        for form in FORMS
+        for variant, cost in (("triton_jit", 12.5), ("triton_autotuner", 40.0), ("launchkit", 5.0))
+    ]
+    rows.append(
+        {"case": "noop_0", "args": 0, "call_form": "c_loop", "variant": "floor", "median_us": 3.25}
+    )
+    document = {
+        "mode": "cuda",
+        "machine": {"gpu": "NVIDIA H200", "triton": "3.6.0"},
+        "rows": rows,
+        "ratios": launch_overhead.ratios(rows),
+    }
+    bench.show(document)
+    printed = capsys.readouterr().out
+    assert "NVIDIA H200; Triton 3.6.0" in printed
+    lines = [line for line in printed.splitlines() if any(f" {form}" in line for form in FORMS)]
+    for form, line in zip(FORMS, lines, strict=False):
+        assert form in line
+        assert [cell.strip() for cell in line.split("│")[4:-1]] == ["40.0", "12.5", "3.2", "5.0", "0.12"]
+
+
+@pytest.mark.parametrize(
+    ("cases", "rounds", "launches", "named"),
+    [(["noop_7"], 3, 10, "noop_46"), (["noop_0"], 1, 10, "rounds"), (["noop_0"], 3, 0, "launches")],
+)
+def test_bad_options_are_refused_with_what_would_do(cases, rounds, launches, named):
+    with pytest.raises(UsageError, match=named):
+        launch_overhead.measure(cases, rounds, launches)
+
+
+def test_a_tools_launch_hook_is_not_measured_along(host):
+    hook = triton.knobs.runtime.launch_enter_hook
+    hook.add(print)
+    try:
+        with pytest.raises(UsageError, match="launch hook"):
+            launch_overhead.measure(["noop_0"], 3, 10)
+    finally:
+        hook.remove(print)
+
+
+def test_command_prints_and_writes_the_same_json(tmp_path):
+    target = tmp_path / "launch.json"
+    options = ["launch", "--case", "noop_0", "--rounds", "2", "--launches", "5"]
+    result = CliRunner().invoke(bench.app, [*options, "--json", "-o", str(target)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.encode() == target.read_bytes()
+    document = jsonio.loads(target.read_bytes(), source="test", limit_bytes=10**6)
+    assert {row["case"] for row in document["rows"]} == {"noop_0"}
