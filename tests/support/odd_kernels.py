@@ -1,0 +1,72 @@
+"""Kernels whose parameters have odd names, kinds or values."""
+
+import triton
+import triton.language as tl
+
+OFFSET = tl.constexpr(5)
+
+
+@triton.jit
+def twice(x):
+    return x + x
+
+
+@triton.jit
+def thrice(x):
+    return x + x + x
+
+
+@triton.jit
+def applies(x_ptr, FUNCTION: tl.constexpr):
+    tl.store(x_ptr, FUNCTION(tl.load(x_ptr)))
+
+
+@triton.jit
+def takes_tuple(x_ptr, pair):
+    tl.store(x_ptr, pair[0] + pair[1])
+
+
+@triton.jit
+def casts(x_ptr, DTYPE: tl.constexpr):
+    tl.store(x_ptr, tl.load(x_ptr).to(DTYPE).to(tl.float32))
+
+
+@triton.jit
+def names(x_ptr, grid, kernel, warmup, args):
+    tl.store(x_ptr, grid + kernel + warmup + args)
+
+
+@triton.jit
+def takes_self(self, x_ptr):
+    tl.store(x_ptr, self)
+
+
+@triton.jit
+def constant(x_ptr, VALUE: tl.constexpr):
+    tl.store(x_ptr, VALUE)
+
+
+@triton.jit
+def scalar(x_ptr, value):
+    tl.store(x_ptr, value)
+
+
+@triton.jit
+def optional(x_ptr, n=3, SIZE: tl.constexpr = 16, SPLIT: tl.constexpr = 1):
+    offsets = tl.arange(0, SIZE)
+    tl.store(x_ptr + offsets, offsets + n + SPLIT)
+
+
+@triton.jit
+def reads_global(x_ptr, n):
+    tl.store(x_ptr, n + OFFSET)
+
+
+@triton.jit
+def keyword_only(x_ptr, *, n, m=2):
+    tl.store(x_ptr, n + m)
+
+
+@triton.jit
+def positional_only(x_ptr, n, /, m):
+    tl.store(x_ptr, n + m)
