@@ -8,6 +8,7 @@ is allowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import Parameter
 from typing import Any
 
 from launchkit import settings
@@ -33,7 +34,7 @@ class Launcher:
         self.name = seam.kernel_name(kernel)
         self._parts = parts
         self.direct: LaunchFn = self._plain
-        self.fast: LaunchFn = self._plain
+        self.fast: LaunchFn = self.direct
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copied kernel gets a launcher of its own.
@@ -41,6 +42,20 @@ class Launcher:
 
     def __deepcopy__(self, memo: Any) -> None:
         return None
+
+    def link(self, launch: LaunchFn) -> None:
+        """Take ``launch`` as the kernel's own function; a launch slot in front stays there."""
+        direct = self._checked(launch) if settings.current().verify else launch
+        if self.fast == self.direct:
+            self.fast = direct
+        self.direct = direct
+
+    def _checked(self, launch: LaunchFn) -> LaunchFn:
+        def checked(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+            self.verify(args, kwargs)
+            return launch(grid, *args, **kwargs)
+
+        return checked
 
     def _plain(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         return triton_run(self.kernel)(*args, grid=grid, warmup=False, **kwargs)
@@ -63,9 +78,9 @@ class JitLauncher(Launcher):
 
     def __init__(self, kernel: Any, parts: seam.KernelParts) -> None:
         super().__init__(kernel, parts)
-        self._core = make_core(parts.jit, (), frozenset())
+        self._core = make_core(parts.jit, (), frozenset(), relink=self.link)
         if self._core is not None:
-            self.direct = self.fast = self._core.launch
+            self.link(self._core.launch)
 
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         compiled = self._plain(grid, *args, **kwargs)
@@ -90,10 +105,11 @@ class AutotunedLauncher(Launcher):
         self._tuner: Any = parts.autotuner
         self._chooser = ConfigChooser(self._tuner, parts.jit, getattr(kernel, "declared_name", None))
         self._core = self._make_core()
-        self.direct = self.fast = _always_miss if self._core is None else self._core.launch
+        self.link(_always_miss if self._core is None else self._core.launch)
 
     def _make_core(self) -> PythonCore | None:
-        return make_core(self._parts.jit, tuple(self._tuner.keys), self._supplied(), self._tuner)
+        keys = tuple(self._tuner.keys)
+        return make_core(self._parts.jit, keys, self._supplied(), self._tuner, relink=self.link)
 
     def _supplied(self) -> frozenset[str]:
         return frozenset(name for config in self._tuner.configs for name in config.kwargs)
@@ -139,7 +155,7 @@ class HeuristicLauncher(AutotunedLauncher):
     def __init__(self, kernel: Any, parts: seam.KernelParts) -> None:
         super().__init__(kernel, parts)
         self._inner = JitLauncher(parts.jit, seam.KernelParts((), None, (), parts.jit))
-        self.direct = self.fast = self._launch
+        self.link(self._launch)
 
     def _make_core(self) -> PythonCore | None:
         supplied = self._supplied().union(*(layer.values for layer in self._parts.inner_heuristics))
@@ -182,7 +198,7 @@ class OuterHeuristicLauncher(Launcher):
         below = parts.autotuner or parts.jit
         self._below = make_launcher(below, seam.take_apart(below))
         self.autotuned = self._below.autotuned
-        self.direct = self.fast = self._launch
+        self.link(self._launch)
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         apply_heuristics(self._parts.outer_heuristics, args, kwargs)
@@ -213,12 +229,16 @@ def make_core(
     supplied: frozenset[str],
     autotuner: Any = None,
     choose_only: bool = False,
+    relink: Callable[[LaunchFn], None] = lambda launch: None,
 ) -> PythonCore | None:
     """Return a core for a kernel, or None for a signature or mode that it does not cover."""
     if seam.interpreting():
         return None
     signature = jit.signature.parameters
-    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in signature.values()):
+    kinds = {p.kind for p in signature.values()}
+    if kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+        return None
+    if Parameter.KEYWORD_ONLY in kinds and not seam.BINDS_KEYWORD_ONLY:
         return None
     params = tuple(
         ParamSpec(
@@ -230,12 +250,13 @@ def make_core(
             supplied=param.name in supplied,
             default=param.default,
             has_default=param.has_default,
+            keyword_only=signature[param.name].kind is Parameter.KEYWORD_ONLY,
         )
         for param in seam.runtime_params(jit)
     )
     if not generable(params) or not supplied <= {param.name for param in params}:
         return None
-    return PythonCore(params, jit, autotuner, choose_only)
+    return PythonCore(params, jit, autotuner, choose_only, relink)
 
 
 def keep_plan(

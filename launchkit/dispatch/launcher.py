@@ -12,7 +12,6 @@ from typing import Any
 
 from torch.compiler import is_compiling
 
-from launchkit import settings
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launch_path import Launcher, LaunchFn, make_launcher
 from launchkit.dispatch.native.python_core import MISS
@@ -87,23 +86,11 @@ def adopt(kernel: Any) -> Launcher:
         if launcher is not None and launcher.kernel is kernel:
             return launcher
         launcher = make_launcher(kernel, seam.take_apart(kernel))
-        if settings.current().verify:
-            launcher.direct = launcher.fast = _verified(launcher)
         if _slot is not None:
             launcher.fast = _slot(launcher.whole, launcher.name)
         _launchers.add(launcher)
         kernel._launchkit_entry = launcher
         return launcher
-
-
-def _verified(launcher: Launcher) -> LaunchFn:
-    fast = launcher.direct
-
-    def checked(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        launcher.verify(args, kwargs)
-        return fast(grid, *args, **kwargs)
-
-    return checked
 
 
 def set_launch_slot(wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:

@@ -42,6 +42,9 @@ CONFIG_ERRORS: tuple[type[BaseException], ...] = tuple(
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
+BINDS_KEYWORD_ONLY = VERSION >= (3, 9)
+"""Whether Triton refuses a keyword-only argument given by position, as Python does."""
+
 # How the compiled C launcher takes its arguments, per proven version. {args} are the kernel's
 # arguments in signature order, folded ones included: the launcher skips those itself.
 _C_LAUNCH: dict[tuple[int, ...], str] = {

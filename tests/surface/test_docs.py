@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import re
 from pathlib import Path
 
 import typer.main
 
-from launchkit import settings
+import launchkit
+from launchkit import hostonly, settings
 from launchkit.tools import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +38,31 @@ def test_every_command_is_in_the_readme():
 
 def test_readme_links_and_named_folders_exist():
     readme = text("README.md")
-    for target in re.findall(r"\]\(([^)#]+)\)", readme):
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", readme, flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)#]+)\)", prose)
+    assert targets
+    for target in targets:
         assert target.startswith("http") or (ROOT / target).exists(), target
     for folder in re.findall(r"`(\w+/)`", readme):
         assert (ROOT / folder).is_dir() or (ROOT / "launchkit" / folder).is_dir(), folder
+
+
+def test_readme_examples_run_as_they_stand(tmp_path, capsys):
+    """On the host-only driver: CPU tensors stand for the GPU's, foreign kernels are examples."""
+    blocks = re.findall(r"```python\n(.*?)```", text("README.md"), re.DOTALL)
+    source = "\n".join(block.replace('device="cuda"', 'device="cpu"') for block in blocks)
+    source = source.replace("their_autotuned_kernel", "add_one").replace(
+        "their_plain_jit_kernel", "add_one.fn"
+    )
+    path = tmp_path / "readme_example.py"
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("readme_example", path)
+    module = importlib.util.module_from_spec(spec)
+    with launchkit.use_store("memory:"), hostonly.activate(arch=90):
+        spec.loader.exec_module(module)
+    printed = capsys.readouterr().out
+    assert "add_one" in printed
+    assert isinstance(module.profile, launchkit.LaunchProfile)
+    assert [(row.kernel, row.layer, row.launches) for row in module.profile.rows] == [
+        ("readme_example.add_one", 7, 1)
+    ]

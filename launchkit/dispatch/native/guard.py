@@ -19,6 +19,9 @@ from launchkit.dispatch import triton_seam as seam
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _INT_CLASSES_KEPT = 65536
 
+# Triton binds these itself, so for it they are arguments by position and errors by keyword.
+_TAKEN_BY_TRITON = {"self", "grid", "warmup"}
+
 
 @dataclass(frozen=True)
 class ParamSpec:
@@ -33,6 +36,7 @@ class ParamSpec:
     """The config gives its value; a caller must not."""
     default: Any
     has_default: bool
+    keyword_only: bool
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,11 @@ def pointer_name(param: ParamSpec) -> str:
     return f"__p_{param.name}"
 
 
+def on_device(param: ParamSpec) -> str:
+    """Return the test that a tensor argument is of the active driver's device type."""
+    return f"{param.name}.{seam.expected_device_attribute()}"
+
+
 def guard_parts(
     params: Sequence[ParamSpec], types: Sequence[type], choose_only: bool
 ) -> list[GuardPart] | None:
@@ -119,7 +128,7 @@ def _value_parts(param: ParamSpec, kind: type, choose_only: bool) -> list[GuardP
 def _tensor_parts(param: ParamSpec, choose_only: bool) -> list[GuardPart] | None:
     if param.constexpr or param.in_key:
         return None
-    parts = [same(f"{param.name}.dtype"), same(f"{param.name}.{seam.expected_device_attribute()}")]
+    parts = [same(f"{param.name}.dtype"), same(on_device(param))]
     if param.align and param.specialize and not choose_only:
         parts.append(same(f"not {pointer_name(param)} & 15"))
     return parts
@@ -140,10 +149,11 @@ def option_key(options: Mapping[str, Any]) -> tuple[Any, ...] | None:
 
 
 def generable(params: Sequence[ParamSpec]) -> bool:
-    """Tell whether code can be generated for these names: none may clash with its own."""
+    """Tell whether code can be generated for these names: none may clash with its own or Triton's."""
     return all(
         param.name.isidentifier()
         and not keyword.iskeyword(param.name)
+        and param.name not in _TAKEN_BY_TRITON
         and not param.name.startswith("__")
         for param in params
     )

@@ -8,7 +8,10 @@ what Triton would read at a launch, evaluates the grid and calls the compiled C 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
@@ -27,15 +30,15 @@ _UNSET = type("Unset", (), {"__repr__": lambda self: "UNSET", "__slots__": ()})(
 _MISS_IF = ["    if {condition}:", "        return __miss"]
 
 
+@dataclass(frozen=True)
 class _Body:
     """Guard, plans and launch for one tuple of argument types."""
 
-    __slots__ = ("key_of", "launch", "plans")
-
-    def __init__(self, plans: PlanTable, launch: Callable[..., Any], key_of: Callable[..., Any]) -> None:
-        self.plans = plans
-        self.launch = launch
-        self.key_of = key_of
+    plans: PlanTable
+    lines: list[str]
+    namespace: dict[str, Any]
+    launch: Callable[..., Any]
+    key_of: Callable[..., Any]
 
 
 class PythonCore:
@@ -54,6 +57,7 @@ class PythonCore:
         jit: Any,
         autotuner: Any = None,
         choose_only: bool = False,
+        relink: Callable[[Callable[..., Any]], None] = lambda launch: None,
     ) -> None:
         self._params = tuple(params)
         self._given = tuple(param for param in params if not param.supplied)
@@ -63,17 +67,24 @@ class PythonCore:
         self._bodies: dict[tuple[type, ...], _Body | None] = {}
         self._launches: dict[tuple[type, ...], Callable[..., Any]] = {}
         self._names = "".join(f", {param.name}" for param in self._given)
-        self.launch = self._make_front(
-            "    __body = __bodies_get(__types)",
-            *_miss_if("__body is None"),
-            f"    return __body(__grid, __options{self._names})",
-        )
-        self._binder = self._make_front(f"    return __types, (__grid, __options{self._names})")
+        self._relink = relink
+        # Taken when bodies are made or dropped, never by a hit; a body's code and its table of
+        # plans must stay a pair.
+        self._lock = threading.RLock()
+        self._binder = self._make_front([f"    return __types, (__grid, __options{self._names})"])
+        self._front = self._make_front(self._table_lines())
+        self.launch = self._front
 
     def clear(self) -> None:
         """Forget every plan; the next ones are made from Triton's global state as it is then."""
-        self._launches.clear()
-        self._bodies.clear()
+        with self._lock:
+            self._link(self._front)
+            self._launches.clear()
+            self._bodies.clear()
+
+    def _link(self, launch: Callable[..., Any]) -> None:
+        self.launch = launch
+        self._relink(launch)
 
     def __len__(self) -> int:
         return sum(len(body.plans) for body in list(self._bodies.values()) if body is not None)
@@ -90,14 +101,19 @@ class PythonCore:
         if bound is MISS:
             return None
         types, arguments = bound
-        if types not in self._bodies:
-            if len(self._bodies) >= MAX_BODIES:
-                return None
-            made = self._bodies[types] = self._make_body(types)
-            if made is not None:
-                self._launches[types] = made.launch
-        body = self._bodies.get(types)
-        return None if body is None else (body, body.key_of(*arguments))
+        body = self._body(types)
+        key = MISS if body is None else body.key_of(*arguments)
+        return None if body is None or key is MISS else (body, key)
+
+    def _body(self, types: tuple[type, ...]) -> _Body | None:
+        with self._lock:
+            if types not in self._bodies and len(self._bodies) < MAX_BODIES:
+                made = self._bodies[types] = self._make_body(types)
+                if made is not None:
+                    self._launches[types] = made.launch
+                    if len(self._launches) == 1:
+                        self._link(self._inlined_front(types, made))
+            return self._bodies.get(types)
 
     def insert(self, slot: tuple[_Body, Any], plan: ConfigPin) -> None:
         """Keep a plan; the next launch that the guard finds equal takes it."""
@@ -116,26 +132,57 @@ class PythonCore:
 
     # -- generated functions
 
-    def _make_front(self, *tail: str) -> Callable[..., Any]:
+    def _make_front(
+        self,
+        tail: Sequence[str],
+        first: Sequence[str] = (),
+        extra: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Callable[..., Any]:
         signature, namespace = self._signature()
         types = "".join(f"__type({param.name}), " for param in self._given)
         supplied = [f"{param.name} is not __unset" for param in self._params if param.supplied]
         lines = [
             f"def front({signature}):",
             *(_miss_if(" or ".join(supplied)) if supplied else []),
+            *first,
             "    __options = __option_key(__given_options) if __given_options else ()",
             *_miss_if("__options is None"),
             f"    __types = ({types})",
             *tail,
         ]
-        namespace |= {"__option_key": guard.option_key, "__bodies_get": self._launches.get}
+        namespace |= {"__option_key": guard.option_key, "__bodies_get": self._launches.get, **extra}
         return _compile(lines, namespace, "front")
 
+    def _table_lines(self) -> list[str]:
+        return [
+            "    __body = __bodies_get(__types)",
+            *_miss_if("__body is None"),
+            f"    return __body(__grid, __options{self._names})",
+        ]
+
+    def _inlined_front(self, types: tuple[type, ...], body: _Body) -> Callable[..., Any]:
+        """Return a front with one body inside: a kernel is mostly called with the same types.
+
+        Saves the tuple of types and a call with every argument, a tenth of a launch.
+        """
+        kinds = {kind: f"__kind{i}" for i, kind in enumerate(dict.fromkeys(types))}
+        checks = [
+            f"__type({param.name}) is {kinds[kind]}"
+            for param, kind in zip(self._given, types, strict=True)
+        ]
+        first = [
+            f"    if {' and '.join(['not __given_options', *checks])}:",
+            "        __options = ()",
+            *(f"    {line}" for line in body.lines),
+        ]
+        extra = {**body.namespace, **{name: kind for kind, name in kinds.items()}}
+        return self._make_front(self._table_lines(), first, extra)
+
     def _signature(self) -> tuple[str, dict[str, Any]]:
-        # Keyword-only markers are not needed: a call that Triton would refuse is refused by
-        # Triton on the first launch, and a plan exists only after one.
         parts, namespace, optional = ["__grid", "/"], {}, False
         for param in self._params:
+            if param.keyword_only and "*" not in parts:
+                parts.append("*")
             optional = optional or param.supplied or param.has_default
             if not optional:
                 parts.append(param.name)
@@ -165,20 +212,26 @@ class PythonCore:
         head = [f"    {local} = {name}.data_ptr()" for name, local in pointers.items()]
         head.append("    __on = __device()")
         tail = ["    return __plan"] if self._choose_only else self._launch_lines(pointers)
-        launch = [
-            f"def body(__grid, __options{self._names}):",
+        lines = [
             *head,
             *_find_lines(parts),
             *_miss_if(" or ".join(self._stale_conditions())),
             *tail,
         ]
+        elsewhere = [f"not {guard.on_device(param)}" for param in tensors]
         key_of = [
-            f"def key_of(__grid, __options{self._names}):",
+            # Of such tensors Triton accepts some and refuses others, one by one.
+            *(_miss_if(" or ".join(elsewhere)) if elsewhere else []),
             *head,
             f"    return {_key_text([part.wide for part in parts])}",
         ]
+        head_of = f"(__grid, __options{self._names}):"
         return _Body(
-            plans, _compile(launch, namespace, "body"), _compile(key_of, namespace, "key_of")
+            plans,
+            lines,
+            namespace,
+            _compile([f"def body{head_of}", *lines], namespace, "body"),
+            _compile([f"def key_of{head_of}", *key_of], namespace, "key_of"),
         )
 
     def _stale_conditions(self) -> list[str]:
