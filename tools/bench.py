@@ -5,11 +5,13 @@ Exit codes: 0 measured, 2 bad use.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -29,11 +31,16 @@ _VARIANTS = {
     "launchkit": "launchkit",
 }
 
-_FORMS = ("positional", "keywords", "kwargs")
+_KERNEL = re.compile(r"_\d+$")
+"""A case's name ends with its number of arguments where it has siblings."""
+
+_FORMS = {"positional": "f(a, b)", "keywords": "f(a=a)", "kwargs": "f(**kw)"}
+_NARROW: dict[str, bool] = {"pad_edge": False, "show_edge": False, "collapse_padding": True}
+"""Fits into 80 columns."""
 _LEGEND = (
     "Medians. Autotuner, JIT: Triton's own launches; cache: a plain config cache in front of "
     "kernel.fn[grid]; driver: cuLaunchKernelEx alone, in a C loop. Calls: positional f(a, b) and "
-    "keywords f(a=a, b=b) with a tuple grid, kwargs f(**kw) with a callable grid. "
+    "literal keywords f(a=a) with a tuple grid, f(**kw) with a callable grid. "
     "ratio: launchkit ÷ Autotuner, same call; smaller is better."
 )
 
@@ -92,19 +99,19 @@ def show(document: dict[str, Any]) -> None:
         for form in _FORMS
     }
     shown = {key: label for key, label in _VARIANTS.items() if any(v == key for *_, v in rows)}
-    table = Table(title=f"host µs per launch ({_where(document)})", header_style="")
-    for heading in ("kernel", "args", "call", *shown.values(), "ratio"):
-        left = heading in ("kernel", "call")
+    table = Table(title=f"host µs per launch ({_where(document)})", box=box.SIMPLE_HEAD, **_NARROW)
+    for heading in ("kernel/args", "call", *shown.values(), "ratio"):
+        left = heading in ("kernel/args", "call")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-    args = {r["case"]: str(r["args"]) for r in document["rows"]}
+    labels = {r["case"]: f"{_KERNEL.sub('', r['case'])}/{r['args']}" for r in document["rows"]}
     last = ""
     for ratio in document["ratios"]:
         if ratio["over"] != "triton_autotuner":
             continue
         case, form = ratio["case"], ratio["call_form"]
         cells = [_cell(rows.get((case, form, variant))) for variant in shown]
-        name = ("", "") if case == last else (case, args[case])
-        table.add_row(*name, form, *cells, f"{ratio['ratio']:.2f}", end_section=form == "kwargs")
+        name = "" if case == last else labels[case]
+        table.add_row(name, _FORMS[form], *cells, f"{ratio['ratio']:.2f}", end_section=form == "kwargs")
         last = case
     console.print(table)
     console.print(_LEGEND, highlight=False, markup=False)

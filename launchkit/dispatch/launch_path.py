@@ -273,7 +273,8 @@ def keep_plan(
     place = seam.cache_slot(jit, seam.current_device(), compiled)
     if place is None:
         return
-    supplied = {} if config is None else config.kwargs
+    # What this config leaves out, though another one gives it, has its default.
+    supplied = {} if config is None else {**core.defaults, **config.kwargs}
     used = seam.used_globals(jit)
     renew(core, args, kwargs, lambda: LaunchPlan(compiled, place, used, config, supplied))
 

@@ -61,6 +61,7 @@ class PythonCore:
     ) -> None:
         self._params = tuple(params)
         self._given = tuple(param for param in params if not param.supplied)
+        self.defaults = {p.name: p.default for p in params if p.supplied and p.has_default}
         self._choose_only = choose_only
         self._autotuner = autotuner
         self._jit = jit
@@ -236,7 +237,7 @@ class PythonCore:
 
     def _stale_conditions(self) -> list[str]:
         """Return what must not be true for a plan that was found: its premises have changed."""
-        conditions = []
+        conditions = [seam.DRIVER_GUARD]
         if self._autotuner is not None:
             conditions.append("__autotuner.configs != __configs")
             conditions.append("__plan.config_fields != __plan.config_snapshot")

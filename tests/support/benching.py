@@ -1,0 +1,46 @@
+"""A benchmark function for tests: fixed times per config, told apart by what is launched."""
+
+import torch
+
+import launchkit
+from launchkit import hostonly
+
+
+class Bench:
+    """Takes the place of ``do_bench``: runs the launch, and answers by the first grid dimension.
+
+    ``times`` maps it to a time or (median, p20, p80) in milliseconds, or to an exception to raise.
+    """
+
+    def __init__(self, times):
+        self.times = times
+        self.measured = []
+
+    def __call__(self, call, quantiles):
+        assert quantiles == (0.5, 0.2, 0.8)
+        call()
+        block = hostonly.launches()[-1].grid[0]
+        self.measured.append(block)
+        time = self.times[block]
+        if isinstance(time, BaseException):
+            raise time
+        return [time] * 3 if isinstance(time, float) else time
+
+
+def grid_of_block(meta):
+    """A grid that shows which BLOCK a launch was made with."""
+    return (meta["BLOCK"],)
+
+
+def launched_block(kernel, n=64, x=None, **kwargs):
+    """Launch an autotuned ``copy`` kernel with launchkit; return the BLOCK it was launched with."""
+    x = torch.empty(64) if x is None else x
+    launchkit.launch_autotuned(kernel, grid_of_block, x, x, n, 1, **kwargs)
+    return hostonly.launches()[-1].grid[0]
+
+
+def triton_block(kernel, n=64, x=None):
+    """Launch an autotuned ``copy`` kernel with Triton; return the BLOCK it was launched with."""
+    x = torch.empty(64) if x is None else x
+    kernel[grid_of_block](x, x, n, 1)
+    return hostonly.launches()[-1].grid[0]
