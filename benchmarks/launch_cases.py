@@ -42,7 +42,10 @@ def _noop(jit: Any, device: str, pointers: int, ints: int, constexprs: int) -> L
     # Sizes and strides of a real launch: some are 1, some divisible by 16, some odd.
     values |= {f"n{i}": (1, 64, 4097, 16384, 33)[i % 5] for i in range(ints)}
     values |= {f"C{i}": i % 2 == 0 for i in range(constexprs)}
-    blocks: tuple[dict[str, int], ...] = ({"BLOCK_M": 32, "BLOCK_N": 32}, {"BLOCK_M": 64, "BLOCK_N": 32})
+    blocks: tuple[dict[str, int], ...] = (
+        {"BLOCK_M": 32, "BLOCK_N": 32},
+        {"BLOCK_M": 64, "BLOCK_N": 32},
+    )
     configs = tuple(
         triton.Config(block if values else {}, num_warps=warps)
         for block, warps in zip(blocks, (4, 8), strict=True)
@@ -58,7 +61,9 @@ def captured_launches(module: ModuleType) -> Iterator[list[tuple[Any, Any, dict[
     """Collect (kernel, grid, arguments) of the launches that a kernel module's op would make."""
     made: list[tuple[Any, Any, dict[str, Any]]] = []
     original = module.__dict__["launch_autotuned"]
-    vars(module)["launch_autotuned"] = lambda kernel, grid, /, **named: made.append((kernel, grid, named))
+    vars(module)["launch_autotuned"] = lambda kernel, grid, /, **named: made.append(
+        (kernel, grid, named)
+    )
     try:
         yield made
     finally:
@@ -70,7 +75,9 @@ def _state_passing(device: str) -> LaunchCase:
     chunks, sequences, slots = 2048 // shape.chunk_size, 4, 8
     states = torch.randn(chunks, shape.nheads, shape.dim, device=device)
     sums = -torch.rand(shape.nheads, chunks, shape.chunk_size, device=device)
-    last = torch.arange(1, sequences + 1, dtype=torch.int32, device=device) * (chunks // sequences) - 1
+    last = (
+        torch.arange(1, sequences + 1, dtype=torch.int32, device=device) * (chunks // sequences) - 1
+    )
     cache = torch.empty(slots, shape.nheads, shape.headdim, shape.dstate, device=device)
     indices = torch.arange(sequences, dtype=torch.int32, device=device)
     with captured_launches(state_passing_module) as made:

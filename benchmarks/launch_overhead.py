@@ -52,7 +52,9 @@ def measure(
             stack.enter_context(hostonly.activate())
             stack.enter_context(hostonly.recording(False))
         stack.enter_context(launchkit.use_store("memory:"))
-        rows = [row for name in cases for row in _rows(CASES[name]("cuda" if cuda else "cpu"), cuda)]
+        rows = [
+            row for name in cases for row in _rows(CASES[name]("cuda" if cuda else "cpu"), cuda)
+        ]
         time_rows(rows, rounds, launches, torch.cuda.synchronize if cuda else _nothing, advance)
         summaries = [row.summary() for row in rows]
         return {
@@ -102,6 +104,12 @@ def ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             if other != "launchkit" and theirs is not None:
                 ratio = round(ours / theirs, 4)
                 found.append(
-                    {"case": case, "call_form": form, "of": "launchkit", "over": other, "ratio": ratio}
+                    {
+                        "case": case,
+                        "call_form": form,
+                        "of": "launchkit",
+                        "over": other,
+                        "ratio": ratio,
+                    }
                 )
     return found

@@ -1,7 +1,7 @@
 """Kernels that do nothing, with 0, 19 and 46 arguments: what is left is the cost of a launch."""
 
 # Triton kernels have no types for their parameters.
-# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
 
 from __future__ import annotations
 

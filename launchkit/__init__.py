@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from launchkit.dispatch.launcher import launch_autotuned as launch_autotuned
     from launchkit.dispatch.stores import use_store as use_store
     from launchkit.errors import LaunchkitError as LaunchkitError
-    from launchkit.profiling.ranges import annotate as annotate
     from launchkit.profiling.launch_profile import LaunchProfile as LaunchProfile
+    from launchkit.profiling.ranges import annotate as annotate
     from launchkit.profiling.recorder import profile_launches as profile_launches
     from launchkit.store import ConfigStore as ConfigStore
     from launchkit.store import DirectoryStore as DirectoryStore
@@ -45,7 +45,7 @@ _HOMES = {
 }
 _MODULES = ("errors", "hostonly", "kernels")
 
-__all__ = [  # noqa: RUF022 - sorted as Python sorts
+__all__ = [
     "ConfigStore",
     "DirectoryStore",
     "LaunchProfile",

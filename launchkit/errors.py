@@ -109,7 +109,9 @@ class UnfingerprintableError(LaunchkitError):
     """
 
     def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what} cannot be part of a stored key: {reason}", what=what, reason=reason)
+        super().__init__(
+            f"{what} cannot be part of a stored key: {reason}", what=what, reason=reason
+        )
 
     def _init_arguments(self) -> dict[str, Any]:
         return dict(self.fields)
@@ -126,7 +128,9 @@ class BadDocumentError(StoreError):
     """
 
     def __init__(self, source: str, reason: str, newer: bool = False) -> None:
-        advice = "Upgrade launchkit to read it." if newer else "Delete it, or look at what wrote it."
+        advice = (
+            "Upgrade launchkit to read it." if newer else "Delete it, or look at what wrote it."
+        )
         super().__init__(f"{source}: {reason}. {advice}", source=source, reason=reason, newer=newer)
         self.reason = reason
         self.newer = newer

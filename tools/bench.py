@@ -35,8 +35,6 @@ _KERNEL = re.compile(r"_\d+$")
 """A case's name ends with its number of arguments where it has siblings."""
 
 _FORMS = {"positional": "f(a, b)", "keywords": "f(a=a)", "kwargs": "f(**kw)"}
-_NARROW: dict[str, bool] = {"pad_edge": False, "show_edge": False, "collapse_padding": True}
-"""Fits into 80 columns."""
 _LEGEND = (
     "Medians. Autotuner, JIT: Triton's own launches; cache: a plain config cache in front of "
     "kernel.fn[grid]; driver: cuLaunchKernelEx alone, in a C loop. Calls: positional f(a, b) and "
@@ -72,8 +70,9 @@ def launch(
     """Compare launches of one kernel: Triton's, a plain config cache's and launchkit's."""
     # Imported here: torch takes seconds, and other commands do not need it.
     from launchkit.benchmarks import launch_overhead
+    from launchkit.benchmarks.launch_cases import CASES
 
-    names: Sequence[str] = case or tuple(launch_overhead.CASES)
+    names: Sequence[str] = case or tuple(CASES)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling, then timing", total=rounds)
         document = launch_overhead.measure(
@@ -99,7 +98,14 @@ def show(document: dict[str, Any]) -> None:
         for form in _FORMS
     }
     shown = {key: label for key, label in _VARIANTS.items() if any(v == key for *_, v in rows)}
-    table = Table(title=f"host µs per launch ({_where(document)})", box=box.SIMPLE_HEAD, **_NARROW)
+    # Without edges and double padding it fits into 80 columns.
+    table = Table(
+        title=f"host µs per launch ({_where(document)})",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        collapse_padding=True,
+    )
     for heading in ("kernel/args", "call", *shown.values(), "ratio"):
         left = heading in ("kernel/args", "call")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
@@ -111,14 +117,16 @@ def show(document: dict[str, Any]) -> None:
         case, form = ratio["case"], ratio["call_form"]
         cells = [_cell(rows.get((case, form, variant))) for variant in shown]
         name = "" if case == last else labels[case]
-        table.add_row(name, _FORMS[form], *cells, f"{ratio['ratio']:.2f}", end_section=form == "kwargs")
+        table.add_row(
+            name, _FORMS[form], *cells, f"{ratio['ratio']:.2f}", end_section=form == "kwargs"
+        )
         last = case
     console.print(table)
     console.print(_LEGEND, highlight=False, markup=False)
 
 
 def _cell(median_us: float | None) -> str:
-    return "–" if median_us is None else f"{median_us:.1f}"
+    return "-" if median_us is None else f"{median_us:.1f}"
 
 
 def _where(document: dict[str, Any]) -> str:

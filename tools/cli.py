@@ -33,7 +33,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001 - typer calls _version
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -46,5 +46,7 @@ def main() -> None:
     try:
         app()
     except LaunchkitError as error:
-        Console(stderr=True).print(f"launchkit: {error}", style="red", markup=False, highlight=False)
+        Console(stderr=True).print(
+            f"launchkit: {error}", style="red", markup=False, highlight=False
+        )
         sys.exit(2)

@@ -13,7 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launchkit import clock
-from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose, identify, merge_records
+from launchkit.configs import (
+    ConfigIdentity,
+    TunedConfig,
+    TunedRecord,
+    choose,
+    identify,
+    merge_records,
+)
 from launchkit.dispatch import fingerprint, tuning
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.stores import active_store

@@ -316,7 +316,7 @@ def verify_plan(
 
 def make_launcher(kernel: Any, parts: seam.KernelParts) -> Launcher:
     """Return the launcher for a kernel's layers, not yet attached to it."""
-    if settings.current().disable or seam.interpreting() and parts.autotuner is None:
+    if settings.current().disable or (seam.interpreting() and parts.autotuner is None):
         launcher = Launcher(kernel, parts)
         launcher.autotuned = parts.autotuner is not None
         return launcher

@@ -113,7 +113,7 @@ def take_apart(kernel: Any) -> KernelParts:
         else:
             (outer if autotuner is None else inner).append(layer)
         layer = layer.fn
-    if not hasattr(layer, "run") or not hasattr(layer, "params") and not interpreting():
+    if not hasattr(layer, "run") or (not hasattr(layer, "params") and not interpreting()):
         raise UsageError(
             f"{kernel!r} is not a Triton kernel. Pass the object that @triton.jit, "
             "@triton.autotune or @launchkit.autotuned returned.",
@@ -298,7 +298,7 @@ def shortcut_obstacle(jit: Any, compiled: Any) -> str | None:
         return "instrumentation"
     if _HAS_FPSAN_CASTS and knobs.compilation.fpsan_homomorphic_casts:
         return "sanitizer option"
-    if jit.pre_run_hooks or _HAS_STAGES_HOOK and runtime.add_stages_inspection_hook is not None:
+    if jit.pre_run_hooks or (_HAS_STAGES_HOOK and runtime.add_stages_inspection_hook is not None):
         return "pre_run or stages hook"
     return None
 

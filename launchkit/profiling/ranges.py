@@ -68,6 +68,11 @@ class annotate:  # noqa: N801 (lower case, as nvtx.annotate and contextlib's man
         return None
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Decorate ``function`` with this range.
+
+        Raises:
+            UsageError: it is a coroutine or generator function.
+        """
         if _suspends(function):
             raise UsageError(
                 f"{getattr(function, '__qualname__', function)} suspends itself, and its range "

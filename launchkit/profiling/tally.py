@@ -36,6 +36,7 @@ class Series:
 
     @property
     def dropped(self) -> int:
+        """Launches whose time is in the total but not among the samples."""
         return self.launches - len(self.samples)
 
     def merge(self, other: Series) -> None:

@@ -11,7 +11,15 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def test_kernels_compute_right_values_on_tritons_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "interpreter")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(TESTS / "interpreter"),
+    ]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     result = subprocess.run(
         command, cwd=TESTS.parent, env=environment, capture_output=True, text=True, check=False

@@ -122,9 +122,7 @@ def autotuned_pair(kernel, keys, configs):
 
 @pytest.mark.parametrize("spelling", ["function", "subscript"])
 def test_autotuned_kernels_launch_as_triton_does(spelling):
-    ours, theirs = autotuned_pair(
-        sample_kernels.copy, ["n"], sample_kernels.configs(16, 32)
-    )
+    ours, theirs = autotuned_pair(sample_kernels.copy, ["n"], sample_kernels.configs(16, 32))
     rng = random.Random(f"autotuned {spelling}")
     for _ in range(SETS):
         values, _ = copy_arguments(rng)
@@ -195,7 +193,12 @@ def test_grid_callable_gets_tritons_mapping_of_all_arguments():
     for _ in range(2):
         launchkit.launch_autotuned(ours, grid, x, y, n=64, stride=2)
     theirs[grid](x, y, n=64, stride=2)
-    assert list(seen[0]) == list(seen[1]) == list(seen[2]) == ["x_ptr", "y_ptr", "n", "stride", "BLOCK"]
+    assert (
+        list(seen[0])
+        == list(seen[1])
+        == list(seen[2])
+        == ["x_ptr", "y_ptr", "n", "stride", "BLOCK"]
+    )
     assert seen[1]["x_ptr"] is x
     assert [mapping["BLOCK"] for mapping in seen] == [32, 32, 32]
 
