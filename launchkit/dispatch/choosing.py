@@ -7,7 +7,7 @@ whose launches cannot be shortened (one with a pre_hook, say) is still chosen on
 from __future__ import annotations
 
 import itertools
-import logging
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,11 +23,9 @@ from launchkit.configs import (
 )
 from launchkit.dispatch import fingerprint, tuning
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.stores import active_store
+from launchkit.dispatch.stores import store_record, stored_record
 from launchkit.errors import CaptureError, TuningFailedError, UnfingerprintableError
 from launchkit.keys import KernelId, LaunchKey
-
-logger = logging.getLogger("launchkit")
 
 MAX_CHOICES = 65536
 """Keys whose config is remembered per kernel; a forgotten one is read from the store again."""
@@ -86,6 +84,13 @@ class ConfigChooser:
         self._autotuner.best_config = config
         return config
 
+    def refuse_capture(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raise CaptureError where Triton's own Autotuner would benchmark during a capture."""
+        if len(self._autotuner.configs) > 1 and seam.is_capturing():
+            key = seam.autotune_key(self._autotuner, args, kwargs)
+            if not seam.autotuner_knows(self._autotuner, key):
+                raise CaptureError(self._name)
+
     def _remember(self, place: tuple[Any, int, LaunchKey], config: Any) -> None:
         if len(self._choices) >= MAX_CHOICES:
             for old in list(itertools.islice(self._choices, MAX_CHOICES // 4)):
@@ -104,12 +109,16 @@ class ConfigChooser:
         storable = len(set(identities)) == len(identities)
         known = self._stored(key, device) if storable else None
         config = _pick(known, configs, identities)
-        if config is not None:
-            seam.announce_choice(self._autotuner, triton_key, config, None, None)
+        if known is not None and config is not None:
+            old = {tuned.config: tuned for tuned in known.configs}
+            timings = {c: _timing(old[i]) for c, i in zip(configs, identities, strict=True)}
+            seam.announce_choice(self._autotuner, triton_key, config, timings, None)
             return config
         if seam.is_capturing():
             raise CaptureError(self._name)
-        return self._tune(key, device, arguments, triton_key, (configs, identities), known, storable)
+        return self._tune(
+            key, device, arguments, triton_key, (configs, identities), known, storable
+        )
 
     def _tune(
         self,
@@ -138,7 +147,10 @@ class ConfigChooser:
         config = configs[next(i for i, tuned in enumerate(results) if tuned is best)]
         if storable:
             self._keep(key, device, results, best, known)
-        timings = {m.config: m.timing for m in measured}
+        timings = {
+            c: fresh[id(c)].timing if id(c) in fresh else _timing(tuned)
+            for c, tuned in zip(configs, results, strict=True)
+        }
         seam.announce_choice(self._autotuner, triton_key, config, timings, seconds)
         tuning.finish(self._autotuner, config, arguments)
         return config
@@ -157,13 +169,8 @@ class ConfigChooser:
         return self._kernel_id
 
     def _stored(self, key: LaunchKey, device: int) -> TunedRecord | None:
-        found = active_store().get(
-            self._identity(), seam.device_identity(device), seam.toolchain(), key
-        )
-        if isinstance(found, TunedRecord):
-            return found
-        logger.debug("%s: no stored config: %s", self._name, found.reason)
-        return None
+        identity = seam.device_identity(device)
+        return stored_record(self._identity(), identity, seam.toolchain(), key)
 
     def _keep(
         self,
@@ -181,7 +188,13 @@ class ConfigChooser:
             configs=tuple(results),
             chosen=best.config,
         )
-        active_store().put(record if known is None else merge_records(known, record))
+        store_record(record if known is None else merge_records(known, record))
+
+
+def _timing(tuned: TunedConfig) -> list[float]:
+    """Return a stored result as Triton keeps one: (median, p20, p80) in milliseconds."""
+    median_us = math.inf if tuned.median_us is None else tuned.median_us
+    return [us / 1e3 for us in (median_us, tuned.p20_us or median_us, tuned.p80_us or median_us)]
 
 
 def _pick(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.launcher import launch_autotuned
+from launchkit.dispatch.launcher import launch_adopted
 from launchkit.errors import UsageError
 
 
@@ -22,13 +22,13 @@ class AutotunedKernel(seam.Autotuner):  # type: ignore[misc]
     declared_name: str | None = None
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return functools.partial(launch_autotuned, self, grid)
+        return functools.partial(launch_adopted, self, grid)
 
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch, or with ``warmup`` compile only, as Triton's Autotuner does."""
         if warmup:
             return super().run(*args, grid=grid, warmup=True, **kwargs)
-        return launch_autotuned(self, grid, *args, **kwargs)
+        return launch_adopted(self, grid, *args, **kwargs)
 
     def triton_run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch through Triton's own Autotuner, without any shortcut."""

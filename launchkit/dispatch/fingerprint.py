@@ -1,6 +1,6 @@
 """Identities for stored configs: KernelId from a JITFunction, LaunchKey from arguments.
 
-A kernel is its declared name and a digest of its tokens without comments, newlines and
+A kernel is its declared name and a digest of its tokens without comments, line breaks and
 positions, of the functions that it calls, and of the globals that it reads. Unlike Triton's
 ``cache_key`` it does not move with the line number, and unlike ``ast.dump`` it is the same in
 every Python version.
@@ -22,8 +22,9 @@ from typing import Any
 from launchkit.errors import UnfingerprintableError
 from launchkit.keys import KernelId, LaunchKey, encode_value
 
-_DROPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER}
-_LAYOUT = {tokenize.INDENT: "<indent>", tokenize.DEDENT: "<dedent>"}
+_DROPPED = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER}
+# NEWLINE ends a statement («a = b» and «-c» on two lines are not «a = b - c»); NL only a line.
+_LAYOUT = {tokenize.INDENT: "<indent>", tokenize.DEDENT: "<dedent>", tokenize.NEWLINE: "<end>"}
 _FSTRING_START = getattr(tokenize, "FSTRING_START", -1)
 _FSTRING_END = getattr(tokenize, "FSTRING_END", -1)
 
@@ -75,7 +76,7 @@ def _dtype_text(value: Any) -> str | None:
 
 
 def source_tokens(source: str) -> list[str]:
-    """Return the tokens of Python source without comments, newlines and positions."""
+    """Return the tokens of Python source without comments, line breaks and positions."""
     tokens: list[str] = []
     depth, start = 0, (0, 0)
     lines = source.splitlines(keepends=True)
@@ -141,7 +142,9 @@ def _loaded_paths(tree: ast.AST) -> set[tuple[str, ...]]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
     }
-    paths = (_dotted(node) for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute)))
+    paths = (
+        _dotted(node) for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute))
+    )
     return {path for path in paths if path and path[0] not in local}
 
 

@@ -52,7 +52,7 @@ class Launcher:
 
     def _checked(self, launch: LaunchFn) -> LaunchFn:
         def checked(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-            self.verify(args, kwargs)
+            self.verify(grid, args, kwargs)
             return launch(grid, *args, **kwargs)
 
         return checked
@@ -64,7 +64,7 @@ class Launcher:
         """Launch through Triton."""
         return self._plain(grid, *args, **kwargs)
 
-    def verify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the shortcut for these arguments is not what Triton would launch."""
 
     def whole(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -83,11 +83,13 @@ class JitLauncher(Launcher):
             self.link(self._core.launch)
 
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch the long way, and keep a plan where that is allowed."""
         compiled = self._plain(grid, *args, **kwargs)
         keep_plan(self._core, self._parts.jit, compiled, args, kwargs, None)
         return compiled
 
-    def verify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
         verify_plan(self._core, self._parts.jit, self.name, args, kwargs)
 
 
@@ -103,7 +105,9 @@ class AutotunedLauncher(Launcher):
     def __init__(self, kernel: Any, parts: seam.KernelParts) -> None:
         super().__init__(kernel, parts)
         self._tuner: Any = parts.autotuner
-        self._chooser = ConfigChooser(self._tuner, parts.jit, getattr(kernel, "declared_name", None))
+        self._chooser = ConfigChooser(
+            self._tuner, parts.jit, getattr(kernel, "declared_name", None)
+        )
         self._core = self._make_core()
         self.link(_always_miss if self._core is None else self._core.launch)
 
@@ -115,6 +119,7 @@ class AutotunedLauncher(Launcher):
         return frozenset(name for config in self._tuner.configs for name in config.kwargs)
 
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch the long way, and keep a plan where that is allowed."""
         config = self._config(grid, args, kwargs)
         if config is None:
             return self._autotuner_run(grid, args, kwargs)
@@ -133,15 +138,18 @@ class AutotunedLauncher(Launcher):
             return None  # Triton says what is wrong with it
         if seam.interpreting():
             return self._tuner.configs[0]
+        passed = {**kwargs, "grid": grid, "warmup": False}
         try:
-            return self._chooser.choose(args, {**kwargs, "grid": grid, "warmup": False})
+            return self._chooser.choose(args, passed)
         except UnfingerprintableError:
+            self._chooser.refuse_capture(args, passed)
             return None
 
     def _autotuner_run(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return triton_run(self._tuner)(*args, grid=grid, warmup=False, **kwargs)
 
-    def verify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
         verify_plan(self._core, self._tuner.fn, self.name, args, kwargs)
 
 
@@ -169,12 +177,15 @@ class HeuristicLauncher(AutotunedLauncher):
         self._tuner.best_config = plan.config
         return self._launch_with(plan.config, grid, args, kwargs)
 
-    def _launch_with(self, config: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _launch_with(
+        self, config: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         full = {**kwargs, **config.all_kwargs()}
-        apply_heuristics(self._parts.inner_heuristics, args, full)
+        apply_heuristics(self._parts.inner_heuristics, grid, args, full)
         return self._inner.whole(grid, *args, **full)
 
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch the long way, and keep a plan where that is allowed."""
         config = self._config(grid, args, kwargs)
         if config is None or config.pre_hook is not None or seam.interpreting():
             return super().slow(grid, args, kwargs)
@@ -182,12 +193,13 @@ class HeuristicLauncher(AutotunedLauncher):
             renew(self._core, args, kwargs, lambda: ConfigPin(config))
         return self._launch_with(config, grid, args, kwargs)
 
-    def verify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
         plan = None if self._core is None else self._core.find(args, kwargs)
         if plan is not None:
             full = {**kwargs, **plan.config.all_kwargs()}
-            apply_heuristics(self._parts.inner_heuristics, args, full)
-            self._inner.verify(args, full)
+            apply_heuristics(self._parts.inner_heuristics, grid, args, full)
+            self._inner.verify(grid, args, full)
 
 
 class OuterHeuristicLauncher(Launcher):
@@ -201,20 +213,22 @@ class OuterHeuristicLauncher(Launcher):
         self.link(self._launch)
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        apply_heuristics(self._parts.outer_heuristics, args, kwargs)
+        apply_heuristics(self._parts.outer_heuristics, grid, args, kwargs)
         return self._below.whole(grid, *args, **kwargs)
 
-    def verify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
         full = dict(kwargs)
-        apply_heuristics(self._parts.outer_heuristics, args, full)
-        self._below.verify(args, full)
+        apply_heuristics(self._parts.outer_heuristics, grid, args, full)
+        self._below.verify(grid, args, full)
 
 
-def apply_heuristics(layers: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def apply_heuristics(layers: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Add each heuristic's value to ``kwargs``, from the mapping that Triton would give it."""
     for layer in layers:
+        given = {**dict(zip(layer.arg_names, args, strict=False)), "grid": grid, "warmup": False}
         for name, heuristic in layer.values.items():
-            kwargs[name] = heuristic({**dict(zip(layer.arg_names, args, strict=False)), **kwargs})
+            kwargs[name] = heuristic({**given, **kwargs})
 
 
 def triton_run(kernel: Any) -> Callable[..., Any]:
@@ -296,7 +310,11 @@ def renew(
 
 
 def verify_plan(
-    core: PythonCore | None, runner: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    core: PythonCore | None,
+    runner: Any,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
 ) -> None:
     """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
     plan = None if core is None else core.find(args, kwargs)

@@ -70,6 +70,17 @@ def launch(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     return launcher.slow(grid, args, kwargs) if result is MISS else result
 
 
+def launch_adopted(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Launch without asking whether torch.compile is tracing: what ``kernel[grid]`` of our own
+    kernels does, which Dynamo traces by itself and never calls.
+    """
+    launcher = getattr(kernel, "_launchkit_entry", None)
+    if launcher is None or launcher.kernel is not kernel:
+        launcher = adopt(kernel)
+    result = launcher.fast(grid, *args, **kwargs)
+    return launcher.slow(grid, args, kwargs) if result is MISS else result
+
+
 _adoption_lock = threading.RLock()
 _launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
 _slot: Callable[[LaunchFn, str], LaunchFn] | None = None

@@ -27,7 +27,14 @@ from triton.runtime.jit import JITFunction
 from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, Toolchain
 
-__all__ = ["Autotuner", "CompiledKernel", "Heuristics", "JITFunction", "TritonConfig", "triton_dtype"]
+__all__ = [
+    "Autotuner",
+    "CompiledKernel",
+    "Heuristics",
+    "JITFunction",
+    "TritonConfig",
+    "triton_dtype",
+]
 
 CONFIG_ERRORS: tuple[type[BaseException], ...] = tuple(
     error
@@ -57,24 +64,25 @@ _RUN_LAUNCH = (
     "__call(__x, __y, __z, __stream, __plan.function, __plan.metadata, None, None, None{args})"
 )
 
-_HAS_STAGES_HOOK = hasattr(knobs.runtime, "add_stages_inspection_hook")
-_HAS_INSTRUMENTATION = hasattr(knobs.compilation, "instrumentation_mode")
-_HAS_FPSAN_CASTS = hasattr(knobs.compilation, "fpsan_homomorphic_casts")
-
 # What Triton itself reads at each launch and what sends the launch back to Triton when in use.
 LAUNCH_GUARD = " or ".join(
     condition
-    for condition, applies in [
+    for condition, exists in [
         ("__runtime.launch_enter_hook is not __enter or __enter_chain.calls", True),
         ("__runtime.launch_exit_hook is not __exit or __exit_chain.calls", True),
-        ("__runtime.debug", True),
-        ("__compilation.instrumentation_mode", _HAS_INSTRUMENTATION),
+        ("__runtime.debug or __jit.debug or __jit.pre_run_hooks", True),
+        ("__compilation.instrumentation_mode", hasattr(knobs.compilation, "instrumentation_mode")),
         # Its own reader costs a launch 0.3 us; a value that was set stands in the dictionary.
-        ("__compilation_values.get('fpsan_homomorphic_casts')", _HAS_FPSAN_CASTS),
-        ("__jit.pre_run_hooks or __jit.debug", True),
-        ("__runtime.add_stages_inspection_hook is not None", _HAS_STAGES_HOOK),
+        (
+            "__compilation_values.get('fpsan_homomorphic_casts')",
+            hasattr(knobs.compilation, "fpsan_homomorphic_casts"),
+        ),
+        (
+            "__runtime.add_stages_inspection_hook is not None",
+            hasattr(knobs.runtime, "add_stages_inspection_hook"),
+        ),
     ]
-    if applies
+    if exists
 )
 # Also what a choice of config rests on.
 DRIVER_GUARD = (
@@ -107,7 +115,8 @@ def take_apart(kernel: Any) -> KernelParts:
         if isinstance(layer, Autotuner):
             if autotuner is not None:
                 raise UsageError(
-                    f"{kernel!r} is autotuned twice. Keep one @triton.autotune.", kernel=repr(kernel)
+                    f"{kernel!r} is autotuned twice. Keep one @triton.autotune.",
+                    kernel=repr(kernel),
                 )
             autotuner = layer
         else:
@@ -127,7 +136,9 @@ def kernel_name(kernel: Any) -> str:
     function = kernel
     while hasattr(function, "fn"):
         function = function.fn
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(kernel))}"
+    return (
+        f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(kernel))}"
+    )
 
 
 def interpreting() -> bool:
@@ -285,20 +296,18 @@ def bind_launch(compiled: Any) -> BoundLaunch:
 
 def shortcut_obstacle(jit: Any, compiled: Any) -> str | None:
     """Return why a launch of ``compiled`` must go through Triton, or None if it may be shortened."""
-    runtime = knobs.runtime
+    runtime, compilation = knobs.runtime, knobs.compilation
     if type(compiled) is not CompiledKernel:
         return "still being compiled"
     if compiled.metadata.target.backend != "cuda":
         return f"backend {compiled.metadata.target.backend}"
     if _chain(runtime.launch_enter_hook).calls or _chain(runtime.launch_exit_hook).calls:
         return "launch hook"
-    if runtime.debug or jit.debug:
-        return "debug"
-    if _HAS_INSTRUMENTATION and knobs.compilation.instrumentation_mode:
-        return "instrumentation"
-    if _HAS_FPSAN_CASTS and knobs.compilation.fpsan_homomorphic_casts:
+    if runtime.debug or jit.debug or getattr(compilation, "instrumentation_mode", None):
+        return "debug or instrumentation"
+    if getattr(compilation, "fpsan_homomorphic_casts", False):
         return "sanitizer option"
-    if jit.pre_run_hooks or (_HAS_STAGES_HOOK and runtime.add_stages_inspection_hook is not None):
+    if jit.pre_run_hooks or getattr(runtime, "add_stages_inspection_hook", None) is not None:
         return "pre_run or stages hook"
     return None
 
@@ -326,7 +335,9 @@ def compiled_variant(runner: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
     return runner.run(*args, grid=(1,), warmup=True, **kwargs)
 
 
-def autotune_key(autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+def autotune_key(
+    autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Any, ...]:
     """Return the key that Triton's Autotuner makes for a launch: values, then dtypes in call order."""
     named = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
     named = {name: value for name, value in named.items() if name in autotuner.arg_names}
@@ -335,23 +346,34 @@ def autotune_key(autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any
     return (*values, *dtypes)
 
 
+def autotuner_knows(autotuner: Any, key: tuple[Any, ...]) -> bool:
+    """Tell whether Triton's Autotuner has a config for a key, or will refuse the key."""
+    try:
+        return key in autotuner.cache
+    except TypeError:  # an unhashable value: Triton raises the same, before it measures
+        return True
+
+
 def announce_choice(
-    autotuner: Any, key: tuple[Any, ...], config: Any, timings: Mapping[Any, Any] | None, seconds: float | None
+    autotuner: Any,
+    key: tuple[Any, ...],
+    config: Any,
+    timings: Mapping[Any, Any] | None,
+    seconds: float | None,
 ) -> None:
     """Leave on the Autotuner what Triton's own tuning leaves there, and tell its listener.
 
-    ``timings`` is None when nothing was measured (a stored config, or a single one).
+    ``timings``: milliseconds per config, as Triton keeps them; None where there was no choice.
+    ``seconds``: how long measuring took; None when the timings come from a store.
     """
     autotuner.cache[key] = config
     autotuner.best_config = config
     if timings is None:
         return
     autotuner.configs_timings = dict(timings)
-    autotuner.bench_time = seconds
-    if knobs.autotuning.print:
-        # Triton prints this itself when its knob is on; so does a tuning of ours.
-        print(f"Triton autotuning for function {autotuner.base_fn.__name__},\nwith key as {key},\n"  # noqa: T201
-              f"finished after {seconds:.2f}s,\nbest config selected: {config};")
+    if seconds is not None:
+        autotuner.bench_time = seconds
+        _print_choice(autotuner, key, config, seconds)
     listener = getattr(knobs.autotuning, "listener", None)
     if listener is not None:
         listener(
@@ -360,8 +382,17 @@ def announce_choice(
             best_config=config,
             configs_timings=autotuner.configs_timings,
             duration=seconds,
-            cache_hit=False,
+            cache_hit=seconds is None,
         )
+
+
+def _print_choice(autotuner: Any, key: tuple[Any, ...], config: Any, seconds: float) -> None:
+    if knobs.autotuning.print:
+        text = (
+            f"Triton autotuning for function {autotuner.base_fn.__name__},\nwith key as {key},\n"
+            f"finished after {seconds:.2f}s,\nbest config selected: {config};"
+        )
+        print(text)  # noqa: T201 - what Triton's own tuning prints with its knob on
 
 
 def runtime_params(jit: Any) -> Iterator[Any]:

@@ -40,7 +40,9 @@ def tensor(offset=0, dtype=torch.float32):
 NAN = float("nan")
 
 
-@pytest.mark.parametrize("stride", [1, 16, 7, 0, -16, 2**31 - 1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63])
+@pytest.mark.parametrize(
+    "stride", [1, 16, 7, 0, -16, 2**31 - 1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63]
+)
 def test_each_class_of_ints_gets_the_variant_that_triton_picks(stride):
     x, y = tensor(), tensor()
     launchkit.launch(sample_kernels.copy, (2,), x, y, 64, 2, BLOCK=16)
@@ -73,7 +75,9 @@ def test_address_is_read_at_each_launch():
     launch_as_triton(sample_kernels.copy, x, y, 64, 1, BLOCK=16)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.bool, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.int32, torch.bool, torch.uint8]
+)
 def test_other_dtype_gets_another_variant(dtype):
     y = tensor()
     first = launch_as_triton(sample_kernels.copy, tensor(), y, 64, 1, BLOCK=16)
@@ -98,7 +102,9 @@ def test_runtime_1_true_and_1_point_0_are_three_variants(order):
         hit(odd_kernels.scalar, x, value)
 
 
-@pytest.mark.parametrize("values", [(1, True, 1.0), (1.0, 1, True), (0.0, -0.0), (-0.0, 0.0), (0, False)], ids=str)
+@pytest.mark.parametrize(
+    "values", [(1, True, 1.0), (1.0, 1, True), (0.0, -0.0), (-0.0, 0.0), (0, False)], ids=str
+)
 def test_constexprs_that_are_equal_and_unlike_are_looked_up_apart(values):
     # Triton's own table takes them for one another, so which one is compiled depends on the order.
     x = tensor()
@@ -181,7 +187,14 @@ def test_tuple_arguments_launch_as_triton_does(pair):
     launch_as_triton(odd_kernels.takes_tuple, tensor(), pair)
 
 
-DTYPES = [tl.float32, tl.float16, "fp16", tl.constexpr(tl.float16), torch.float16, tl.pointer_type(tl.int8)]
+DTYPES = [
+    tl.float32,
+    tl.float16,
+    "fp16",
+    tl.constexpr(tl.float16),
+    torch.float16,
+    tl.pointer_type(tl.int8),
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -193,7 +206,10 @@ def test_dtype_as_constexpr_launches_as_triton_does(dtype):
 
 def test_function_as_constexpr_launches_as_triton_does():
     x = tensor()
-    found = {launch_as_triton(odd_kernels.applies, x, f)[0] for f in (odd_kernels.twice, odd_kernels.thrice) * 2}
+    found = {
+        launch_as_triton(odd_kernels.applies, x, f)[0]
+        for f in (odd_kernels.twice, odd_kernels.thrice) * 2
+    }
     assert len(found) == 2
 
 
@@ -204,6 +220,7 @@ TENSORS = {
     "empty": lambda: torch.empty(0),
     "meta": lambda: torch.empty(64, device="meta"),
     "numpy": lambda: np.empty(64, dtype="f4"),
+    "sparse": lambda: torch.eye(4).to_sparse(),
     "complex": lambda: torch.empty(64, dtype=torch.complex64),
 }
 
@@ -213,6 +230,17 @@ def test_odd_tensor_comes_to_what_triton_makes_of_it(kind):
     launch_as_triton(odd_kernels.scalar, tensor(), 3)
     made = TENSORS[kind]()
     launch_as_triton(odd_kernels.scalar, made, 3)
+
+
+def test_tensor_inside_vmap_comes_to_what_triton_makes_of_it():
+    launch_as_triton(odd_kernels.scalar, tensor(), 3)
+
+    def launched(x):
+        assert type(x) is torch.Tensor
+        assert issubclass(launch_as_triton(odd_kernels.scalar, x, 3), Exception)
+        return x
+
+    torch.vmap(launched)(torch.empty(2, 64))
 
 
 def test_parameter_takes_the_shortcut_and_subclass_does_not():
@@ -335,7 +363,14 @@ def test_parameter_named_self_is_an_argument_like_others():
     assert ours(x_ptr=x, self=3) is outcome(lambda: odd_kernels.takes_self[(2,)](x_ptr=x, self=3))
 
 
-KEYWORD_ONLY_CALLS = [((), {"n": 5}), ((5,), {}), ((5, 2), {}), ((), {"n": 5, "m": 2}), ((5,), {"m": 2}), ((), {})]
+KEYWORD_ONLY_CALLS = [
+    ((), {"n": 5}),
+    ((5,), {}),
+    ((5, 2), {}),
+    ((), {"n": 5, "m": 2}),
+    ((5,), {"m": 2}),
+    ((), {}),
+]
 
 
 def test_keyword_only_parameters_bind_as_triton_binds_them():

@@ -21,8 +21,9 @@ def test_kernels_compute_right_values_on_tritons_interpreter():
         str(TESTS / "interpreter"),
     ]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    # Not from the checkout's root: launchkit must be the installed one there too.
     result = subprocess.run(
-        command, cwd=TESTS.parent, env=environment, capture_output=True, text=True, check=False
+        command, cwd=TESTS, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout

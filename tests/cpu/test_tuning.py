@@ -20,11 +20,11 @@ from triton import knobs
 from triton.runtime.errors import OutOfResources
 
 import launchkit
-from launchkit import hostonly
+from launchkit import hostonly, settings
 from launchkit.configs import identify
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.stores import use_store
-from launchkit.errors import TuningFailedError
+from launchkit.errors import StoreError, TuningFailedError
 from launchkit.store import DirectoryStore, MemoryStore
 
 pytestmark = pytest.mark.usefixtures("measuring")
@@ -51,7 +51,9 @@ def triton_kernel_with(bench, blocks=BLOCKS, configs=None, key=("n",), **options
 
 def random_times(rng):
     median = rng.choice((0.5, 1.0, 2.0, math.inf))
-    return rng.choice((median, [median, median * 0.9, median * 1.1], [median, median, median * 1.5]))
+    return rng.choice(
+        (median, [median, median * 0.9, median * 1.1], [median, median, median * 1.5])
+    )
 
 
 def same_choice(times):
@@ -108,12 +110,22 @@ def test_tuning_leaves_what_tritons_tuning_leaves():
     assert getattr(ours, "nargs", None) is None
 
 
-def test_store_hit_sets_best_config_and_cache_without_a_benchmark():
-    launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0})))
-    again = kernel_with(Bench({}))
-    assert launched_block(again) == 32
+def test_store_hit_leaves_what_tuning_leaves_without_a_benchmark():
+    times = {16: [3.0, 2.5, 3.5], 32: [1.0, 0.5, 1.5], 64: too_big()}
+    tuned, again = kernel_with(Bench(times)), kernel_with(Bench({}))
+    assert launched_block(tuned) == launched_block(again) == 32
     assert again.best_config is again.configs[1]
-    assert list(again.cache.values()) == [again.configs[1]]
+    assert again.cache == tuned.cache
+    assert again.configs_timings == tuned.configs_timings
+    assert list(again.configs_timings) == again.configs
+
+
+def test_partly_stored_tuning_leaves_every_timing():
+    launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0})))
+    kernel = kernel_with(Bench({128: 0.5}), blocks=(64, 128, 16))
+    assert launched_block(kernel) == 128
+    timings = {config.kwargs["BLOCK"]: times for config, times in kernel.configs_timings.items()}
+    assert timings == {64: [2.0] * 3, 128: [0.5] * 3, 16: [3.0] * 3}
 
 
 def test_launch_after_tuning_is_a_hit():
@@ -143,6 +155,10 @@ def test_listener_hears_what_it_hears_from_triton(monkeypatch):
     assert ours.pop("duration") > 0
     assert theirs.pop("duration") > 0
     assert ours == theirs
+    launched_block(kernel_with(Bench({})))
+    from_store = heard[2]
+    assert from_store.pop("duration") is None
+    assert from_store == {**ours, "cache_hit": True}
 
 
 # -- failing configs
@@ -182,14 +198,18 @@ def test_all_configs_failing_raises_with_every_reason_and_keeps_nothing(memory_s
     assert launched_block(kernel) == 32
 
 
-@pytest.mark.parametrize("bad", [math.nan, 0.0, -1.0, math.inf, [math.nan] * 3, [0.0, 0.0, 0.0], []], ids=str)
+@pytest.mark.parametrize(
+    "bad", [math.nan, 0.0, -1.0, math.inf, [math.nan] * 3, [0.0, 0.0, 0.0], []], ids=str
+)
 @pytest.mark.parametrize("place", [16, 64])
 def test_impossible_time_never_wins(bad, place):
     times = {16: 2.0, 32: 1.5, 64: 2.5, place: bad}
     assert launched_block(kernel_with(Bench(times))) == 32
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), RuntimeError("no"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), RuntimeError("no"), KeyboardInterrupt()], ids=repr
+)
 def test_other_error_ends_the_tuning_and_leaves_nothing_behind(memory_store, error):
     bench = Bench({16: 2.0, 32: error, 64: 1.0})
     kernel = kernel_with(bench)
@@ -247,7 +267,9 @@ def test_pruning_gets_the_same_arguments_and_leaves_the_same_configs():
 
 
 def test_pruning_to_one_config_measures_and_stores_nothing(memory_store):
-    kernel = kernel_with(Bench({}), prune_configs_by={"early_config_prune": lambda configs, named, **_: configs[1:2]})
+    kernel = kernel_with(
+        Bench({}), prune_configs_by={"early_config_prune": lambda configs, named, **_: configs[1:2]}
+    )
     assert launched_block(kernel) == 32
     assert list(memory_store.records()) == []
 
@@ -292,13 +314,18 @@ def recording_hook(values):
 def test_inputs_are_protected_while_tuning_as_triton_protects_them(protection):
     def run(make, launch):
         x, y, values = torch.full((64,), 7.0), torch.full((64,), 5.0), []
-        configs = [triton.Config({"BLOCK": block}, pre_hook=recording_hook(values)) for block in BLOCKS]
+        configs = [
+            triton.Config({"BLOCK": block}, pre_hook=recording_hook(values)) for block in BLOCKS
+        ]
         bench = Writes({16: 2.0, 32: 1.0, 64: 3.0}, y)
         kernel = make(bench, configs=configs, **PROTECTIONS[protection])
         launch(kernel, x, y)
         return values, x.tolist()[0], y.tolist()[0]
 
-    ours = run(kernel_with, lambda kernel, x, y: launchkit.launch_autotuned(kernel, grid_of_block, x, y, 64, 1))
+    ours = run(
+        kernel_with,
+        lambda kernel, x, y: launchkit.launch_autotuned(kernel, grid_of_block, x, y, 64, 1),
+    )
     theirs = run(triton_kernel_with, lambda kernel, x, y: kernel[grid_of_block](x, y, 64, 1))
     assert ours == theirs
 
@@ -306,7 +333,9 @@ def test_inputs_are_protected_while_tuning_as_triton_protects_them(protection):
 def test_argument_both_reset_and_restored_has_its_value_at_the_launch():
     # Triton zeroes it before it copies it, and so loses the value.
     y = torch.full((64,), 5.0)
-    kernel = kernel_with(Bench({16: 2.0, 32: 1.0, 64: 3.0}), reset_to_zero=["y_ptr"], restore_value=["y_ptr"])
+    kernel = kernel_with(
+        Bench({16: 2.0, 32: 1.0, 64: 3.0}), reset_to_zero=["y_ptr"], restore_value=["y_ptr"]
+    )
     launchkit.launch_autotuned(kernel, grid_of_block, torch.empty(64), y, 64, 1)
     assert y.tolist() == [5.0] * 64
 
@@ -317,7 +346,10 @@ def test_none_among_protected_arguments_is_left_alone():
     kernel = launchkit.autotuned(
         configs, ["n"], do_bench=bench, reset_to_zero=["a_ptr"], restore_value=["a_ptr", "b_ptr"]
     )(sample_kernels.mixed)
-    grid = lambda meta: (1 if meta["MODE"] == "shift" else 2,)
+
+    def grid(meta):
+        return (1 if meta["MODE"] == "shift" else 2,)
+
     launchkit.launch_autotuned(kernel, grid, None, torch.empty(64), 3, True, 0.5)
     assert hostonly.launches()[-1].grid == (1, 1, 1)
 
@@ -387,7 +419,10 @@ def test_pre_hook_gets_the_mapping_that_triton_gives_it():
         launch(kernel, x)
         return [sorted(named) for named in seen], [named["BLOCK"] for named in seen]
 
-    ours = run(lambda kernel, x: launchkit.launch_autotuned(kernel, (1,), x, x, n=64, stride=1), kernel_with)
+    ours = run(
+        lambda kernel, x: launchkit.launch_autotuned(kernel, (1,), x, x, n=64, stride=1),
+        kernel_with,
+    )
     assert ours == run(lambda kernel, x: kernel[(1,)](x, x, n=64, stride=1), triton_kernel_with)
 
 
@@ -413,7 +448,11 @@ def test_configs_that_differ_only_in_their_hook_are_not_stored(memory_store):
         triton.Config({"BLOCK": 32}),
     ]
     times = iter([3.0, 1.0, 2.0])
-    bench = lambda call, quantiles: call() or [next(times)] * 3
+
+    def bench(call, quantiles):
+        call()
+        return [next(times)] * 3
+
     kernel = kernel_with(bench, configs=configs)
     assert launched_block(kernel) == 16
     assert seen == ["first", "second", "second"]
@@ -449,7 +488,9 @@ def test_sixteen_threads_on_one_cold_key_tune_once():
     bench = Bench({16: 3.0, 32: 1.0, 64: 2.0})
     kernel = kernel_with(bench)
     x = torch.empty(64)
-    compiled = in_threads(16, lambda _: launchkit.launch_autotuned(kernel, grid_of_block, x, x, 64, 1))
+    compiled = in_threads(
+        16, lambda _: launchkit.launch_autotuned(kernel, grid_of_block, x, x, 64, 1)
+    )
     assert bench.measured == [16, 32, 64]
     assert len(set(map(id, compiled))) == 1
     assert kernel.best_config is kernel.configs[1]
@@ -478,7 +519,10 @@ def test_keys_tuned_at_the_same_time_do_not_mix():
 
     in_threads(8, launch)
     assert sorted(measured) == [(1, 16), (1, 32), (16, 16), (16, 32)]
-    assert {key[0]: config.kwargs["BLOCK"] for key, config in kernel.cache.items()} == {16: 16, 1: 32}
+    assert {key[0]: config.kwargs["BLOCK"] for key, config in kernel.cache.items()} == {
+        16: 16,
+        1: 32,
+    }
     assert launched_block(kernel, n=16) == 16
     assert launched_block(kernel, n=1) == 32
 
@@ -519,7 +563,9 @@ def test_record_of_a_longer_list_keeps_every_timing(memory_store):
 def test_stored_config_that_is_not_in_the_live_list_is_never_launched(memory_store):
     launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0})))
     (record,) = memory_store.records()
-    foreign = replace(record.winner, config=identify({"BLOCK": 4096, "num_warps": 32}), median_us=1.0, p20_us=1.0)
+    foreign = replace(
+        record.winner, config=identify({"BLOCK": 4096, "num_warps": 32}), median_us=1.0, p20_us=1.0
+    )
     forged = replace(record, configs=(foreign,), chosen=foreign.config)
     use_store(store := MemoryStore())
     store.put(forged)
@@ -536,7 +582,14 @@ def test_record_of_another_toolchain_is_a_miss(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "field", [{"name": "other"}, {"arch": "sm_80"}, {"multiprocessors": 7}, {"shared_bytes": 1}, {"memory_gib": 40}],
+    "field",
+    [
+        {"name": "other"},
+        {"arch": "sm_80"},
+        {"multiprocessors": 7},
+        {"shared_bytes": 1},
+        {"memory_gib": 40},
+    ],
     ids=str,
 )
 def test_record_of_another_device_is_a_miss(monkeypatch, field):
@@ -595,7 +648,23 @@ def test_store_that_answers_nonsense_is_a_miss():
     assert launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0}))) == 32
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"schema": 99}', b"[" * 100_000])
+def test_store_that_answers_with_the_record_of_another_key_is_a_miss(memory_store):
+    launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0})), n=64)
+    (record,) = memory_store.records()
+
+    class Liar(MemoryStore):
+        def get(self, *identity):
+            return record
+
+    use_store(Liar())
+    bench = Bench({16: 1.0, 32: 3.0, 64: 2.0})
+    assert launched_block(kernel_with(bench), n=65) == 16
+    assert bench.measured == [16, 32, 64]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"schema": 99}', b"[" * 100_000]
+)
 def test_corrupt_store_directory_never_fails_a_launch(tmp_path, content):
     use_store(DirectoryStore(tmp_path))
     launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0})))
@@ -614,6 +683,15 @@ def test_store_directory_that_is_a_file_is_reported_and_tunes(tmp_path, monkeypa
     with caplog.at_level(logging.WARNING, logger="launchkit"):
         assert launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0}))) == 32
     assert "not a directory" in caplog.text
+
+
+def test_place_named_by_the_user_that_is_no_directory_raises(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("LAUNCHKIT_STORE", str(tmp_path / "file"))
+    settings.reload()
+    use_store(None)
+    with pytest.raises(StoreError, match="is not a directory"):
+        launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0})))
 
 
 # -- host-only

@@ -41,7 +41,7 @@ def fork(work: Callable[[], object]) -> int:
     code = 2
     try:
         code = 0 if work() else 1
-    except BaseException:  # noqa: BLE001 (a child must never return into its parent's code)
+    except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)

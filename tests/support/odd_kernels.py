@@ -70,3 +70,8 @@ def keyword_only(x_ptr, *, n, m=2):
 @triton.jit
 def positional_only(x_ptr, n, /, m):
     tl.store(x_ptr, n + m)
+
+
+@triton.jit
+def labelled(x_ptr, LABEL: tl.constexpr):
+    tl.store(x_ptr, 1)

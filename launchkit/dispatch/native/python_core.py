@@ -254,7 +254,9 @@ class PythonCore:
         }
         named = ", ".join(f"{name!r}: {value}" for name, value in values.items())
         direct, through_run = seam.launch_text([pointers.get(n, v) for n, v in values.items()])
-        remember = "__autotuner.best_config = __plan.config" if self._autotuner is not None else "pass"
+        remember = (
+            "__autotuner.best_config = __plan.config" if self._autotuner is not None else "pass"
+        )
         return [
             "    if __callable(__grid):",
             f"        __grid = __grid({{{named}}})",

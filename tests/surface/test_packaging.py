@@ -1,0 +1,45 @@
+"""What an installed launchkit looks like from outside."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import launchkit
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("package", ["kernels", "tools", "benchmarks"])
+def test_mapped_package_refuses_its_plain_name_and_says_the_right_one(package):
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {package}"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert f"import launchkit.{package}" in result.stderr
+
+
+def test_types_the_stub_source_and_the_command_are_installed():
+    home = Path(launchkit.__file__).parent
+    assert (home / "py.typed").is_file()
+    assert (home / "hostonly" / "stub_cuda.c").is_file()
+    scripts = importlib.metadata.entry_points(group="console_scripts", name="launchkit")
+    assert [script.value for script in scripts] == ["launchkit.__main__:main"]
+
+
+def test_command_reports_the_version_and_refuses_bad_use():
+    def run(*options):
+        command = [sys.executable, "-m", "launchkit", *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run("--version").stdout.strip() == f"launchkit {launchkit.__version__}"
+    assert run("no-such-command").returncode == 2
+    refused = run("bench", "launch", "--case", "no_such_case")
+    assert refused.returncode == 2
+    assert "noop_46" in refused.stderr
+    assert "Traceback" not in refused.stderr
