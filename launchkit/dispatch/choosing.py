@@ -10,6 +10,7 @@ import itertools
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from launchkit import clock
@@ -32,6 +33,25 @@ MAX_CHOICES = 65536
 
 # Benchmarks that run at the same time disturb each other; re-entrant for launches in hooks.
 _tuning_lock = threading.RLock()
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One launch whose config is not known yet: its key, arguments and candidates."""
+
+    key: LaunchKey
+    device: int
+    arguments: tuning.Arguments
+    triton_key: tuple[Any, ...]
+    configs: list[Any]
+    """What pruning left, in live order."""
+    identities: list[ConfigIdentity]
+    """Of the configs; empty where the first config is the answer."""
+
+    @property
+    def storable(self) -> bool:
+        """False for configs that differ in a hook alone: a file cannot tell them apart."""
+        return len(set(self.identities)) == len(self.identities)
 
 
 class ConfigChooser:
@@ -76,11 +96,8 @@ class ConfigChooser:
         place = (seam.device_identity(device), device, key)
         config = self._choices.get(place)
         if config is None:
-            with _tuning_lock:
-                config = self._choices.get(place)
-                if config is None:
-                    config = self._resolve(key, device, (args, kwargs))
-                    self._remember(place, config)
+            config = self._find(place, self._question(key, device, (args, kwargs)))
+            self._remember(place, config)
         self._autotuner.best_config = config
         return config
 
@@ -97,44 +114,49 @@ class ConfigChooser:
                 self._choices.pop(old, None)
         self._choices[place] = config
 
-    def _resolve(self, key: LaunchKey, device: int, arguments: tuning.Arguments) -> Any:
-        configs = tuning.prune(self._autotuner, arguments)
-        triton_key = seam.autotune_key(self._autotuner, *arguments)
-        if len(configs) == 1 or not seam.executes():
-            # Host-only executes nothing, so there is nothing to measure or to store.
-            seam.announce_choice(self._autotuner, triton_key, configs[0], None, None)
-            return configs[0]
-        identities = [identify(config.all_kwargs()) for config in configs]
-        # Configs that differ in a hook alone cannot be told apart in a file.
-        storable = len(set(identities)) == len(identities)
-        known = self._stored(key, device) if storable else None
-        config = _pick(known, configs, identities)
-        if known is not None and config is not None:
-            old = {tuned.config: tuned for tuned in known.configs}
-            timings = {c: _timing(old[i]) for c, i in zip(configs, identities, strict=True)}
-            seam.announce_choice(self._autotuner, triton_key, config, timings, None)
+    def _find(self, place: tuple[Any, int, LaunchKey], question: _Question) -> Any:
+        config = self._known(question)
+        if config is not None:
             return config
         if seam.is_capturing():
             raise CaptureError(self._name)
-        return self._tune(
-            key, device, arguments, triton_key, (configs, identities), known, storable
-        )
+        # Only measuring waits: a launch whose config is stored must not queue behind a tuning.
+        with _tuning_lock:
+            config = self._choices.get(place)
+            if config is None:
+                config = self._known(question)
+            return self._tune(question) if config is None else config
 
-    def _tune(
-        self,
-        key: LaunchKey,
-        device: int,
-        arguments: tuning.Arguments,
-        triton_key: tuple[Any, ...],
-        candidates: tuple[list[Any], list[ConfigIdentity]],
-        known: TunedRecord | None,
-        storable: bool,
-    ) -> Any:
-        configs, identities = candidates
+    def _question(self, key: LaunchKey, device: int, arguments: tuning.Arguments) -> _Question:
+        configs = tuning.prune(self._autotuner, arguments)
+        # Neither a choice of one nor a run that executes nothing is worth an identity.
+        decided = len(configs) == 1 or not seam.executes()
+        identities = [] if decided else [identify(config.all_kwargs()) for config in configs]
+        triton_key = seam.autotune_key(self._autotuner, *arguments)
+        return _Question(key, device, arguments, triton_key, configs, identities)
+
+    def _known(self, question: _Question) -> Any | None:
+        """Return the config if it takes no measurement to know it."""
+        configs = question.configs
+        if not question.identities:
+            seam.announce_choice(self._autotuner, question.triton_key, configs[0], None, None)
+            return configs[0]
+        known = self._stored(question)
+        config = _pick(known, configs, question.identities)
+        if known is None or config is None:
+            return None
+        old = {tuned.config: tuned for tuned in known.configs}
+        timings = {c: _timing(old[i]) for c, i in zip(configs, question.identities, strict=True)}
+        seam.announce_choice(self._autotuner, question.triton_key, config, timings, None)
+        return config
+
+    def _tune(self, question: _Question) -> Any:
+        configs, identities = question.configs, question.identities
+        known = self._stored(question)
         old = {} if known is None else {tuned.config: tuned for tuned in known.configs}
         missing = [c for c, i in zip(configs, identities, strict=True) if i not in old]
         start_ns = clock.now_ns()
-        measured = tuning.measure(self._autotuner, missing or configs, arguments)
+        measured = tuning.measure(self._autotuner, missing or configs, question.arguments)
         seconds = tuning.seconds_since(start_ns)
         fresh = {id(m.config): m for m in measured}
         results = [
@@ -145,14 +167,13 @@ class ConfigChooser:
         if best is None:
             raise TuningFailedError(self._name, {t.text: t.error or "no time" for t in results})
         config = configs[next(i for i, tuned in enumerate(results) if tuned is best)]
-        if storable:
-            self._keep(key, device, results, best, known)
+        self._keep(question, results, best, known)
         timings = {
             c: fresh[id(c)].timing if id(c) in fresh else _timing(tuned)
             for c, tuned in zip(configs, results, strict=True)
         }
-        seam.announce_choice(self._autotuner, triton_key, config, timings, seconds)
-        tuning.finish(self._autotuner, config, arguments)
+        seam.announce_choice(self._autotuner, question.triton_key, config, timings, seconds)
+        tuning.finish(self._autotuner, config, question.arguments)
         return config
 
     # -- the store; nothing that goes wrong there may fail a launch
@@ -168,23 +189,26 @@ class ConfigChooser:
             raise self._kernel_id
         return self._kernel_id
 
-    def _stored(self, key: LaunchKey, device: int) -> TunedRecord | None:
-        identity = seam.device_identity(device)
-        return stored_record(self._identity(), identity, seam.toolchain(), key)
+    def _stored(self, question: _Question) -> TunedRecord | None:
+        if not question.storable:
+            return None
+        device = seam.device_identity(question.device)
+        return stored_record(self._identity(), device, seam.toolchain(), question.key)
 
     def _keep(
         self,
-        key: LaunchKey,
-        device: int,
+        question: _Question,
         results: Sequence[TunedConfig],
         best: TunedConfig,
         known: TunedRecord | None,
     ) -> None:
+        if not question.storable:
+            return
         record = TunedRecord(
             kernel=self._identity(),
-            device=seam.device_identity(device),
+            device=seam.device_identity(question.device),
             toolchain=seam.toolchain(),
-            key=key,
+            key=question.key,
             configs=tuple(results),
             chosen=best.config,
         )

@@ -706,3 +706,28 @@ def test_host_only_measures_nothing_and_stores_nothing(monkeypatch, memory_store
     assert launched_block(kernel) == 16
     assert bench.measured == []
     assert list(memory_store.records()) == []
+
+
+def test_stored_config_does_not_wait_for_another_kernels_tuning():
+    launched_block(kernel_with(Bench({16: 3.0, 32: 1.0, 64: 2.0}), name="stored"))
+    measuring_now, go_on = threading.Event(), threading.Event()
+
+    def slow_bench(call, quantiles):
+        measuring_now.set()
+        assert go_on.wait(60)
+        return [1.0, 1.0, 1.0]
+
+    tuning = threading.Thread(target=launched_block, args=(kernel_with(slow_bench, name="slow"),))
+    tuning.start()
+    try:
+        assert measuring_now.wait(60)
+        stored = kernel_with(Bench({}), name="stored")
+        done = threading.Thread(target=launched_block, args=(stored,))
+        done.start()
+        done.join(60)
+        assert not done.is_alive()
+        assert stored.best_config.kwargs == {"BLOCK": 32}
+        assert tuning.is_alive()
+    finally:
+        go_on.set()
+        tuning.join()
