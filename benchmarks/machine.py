@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ def facts() -> dict[str, Any]:
     found: dict[str, Any] = {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": triton.__version__,
@@ -33,15 +35,21 @@ def facts() -> dict[str, Any]:
         "gpu_memory_gib": round(properties.total_memory / 2**30, 1),
         "multiprocessors": properties.multi_processor_count,
         "cuda": torch.version.cuda,
+        "nvidia_driver": _driver_version(),
     }
 
 
 def _cpu_model() -> str:
+    return _found("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.machine()
+
+
+def _driver_version() -> str | None:
+    return _found("/proc/driver/nvidia/version", r"Kernel Module.*?\s(\d+\.\d+[\d.]*)\s")
+
+
+def _found(path: str, pattern: str) -> str | None:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
+        match = re.search(pattern, Path(path).read_text(encoding="utf-8"))
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return None
+    return match.group(1).strip() if match else None
