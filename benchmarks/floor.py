@@ -7,7 +7,6 @@ legacy default stream. Needs a C compiler and the CUDA driver, but no CUDA heade
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -48,15 +47,21 @@ int launch_loop(int count, void *function, const unsigned *grid, unsigned thread
 
 
 def _library() -> ctypes.CDLL:
-    named = settings.current().compiler
-    compiler = next((c for c in (named, "gcc", "cc", "clang") if c and shutil.which(c)), None)
+    compiler = settings.c_compiler()
     if compiler is None:
-        raise UsageError("the floor needs a C compiler. Install gcc, or set CC.")
+        raise UsageError("the floor needs a C compiler. Install gcc, or set CC to one.")
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "floor.c"), Path(folder, "floor.so")
         source.write_text(_SOURCE, encoding="utf-8")
         command = [compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(target), "-ldl"]
-        subprocess.run(command, check=True, capture_output=True)
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, errors="replace"
+        )
+        if done.returncode != 0:
+            raise UsageError(
+                f"{compiler} could not compile the floor:\n{done.stderr.strip()}\n"
+                "Set CC to a working C compiler."
+            )
         return ctypes.CDLL(str(target))
 
 

@@ -54,13 +54,14 @@ def require_tensor(
 
 
 def shares_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are views of one allocation, overlapping or not.
+    """Whether two tensors are views of one allocation, overlapping or not; empty ones are not.
 
     False while torch.compile traces: its stand-ins for tensors have no storage.
     """
     if torch.compiler.is_compiling():
         return False
-    return left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
+    address = left.untyped_storage().data_ptr()
+    return address != 0 and address == right.untyped_storage().data_ptr()
 
 
 def flat_strides(state: torch.Tensor) -> tuple[int, int, int] | None:

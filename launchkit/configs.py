@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain, encode_value
@@ -59,7 +59,7 @@ class TunedConfig:
     def measured(
         cls,
         config: ConfigIdentity,
-        times_us: float | Sequence[float],
+        times_us: float | Iterable[float],
         *,
         reps: int | None,
         method: str,
@@ -69,7 +69,7 @@ class TunedConfig:
         Never raises for a strange figure: a median that is not finite and positive makes a
         failed config, quantiles that are not in order are left out.
         """
-        times = [float(times_us)] if isinstance(times_us, (int, float)) else _floats(times_us)
+        times = _floats(times_us)
         median_us = times[0] if times else math.nan
         if (problem := _time_problem([None, median_us, None])) is not None:
             return cls.failed(config, f"measured {problem}", method=method)
@@ -158,9 +158,14 @@ def _rank(tuned: TunedConfig) -> tuple[float, float, float]:
     return (median_us, tuned.p20_us or median_us, tuned.p80_us or median_us)
 
 
-def _floats(times: Sequence[float]) -> list[float]:
+def _floats(times: Any) -> list[float]:
+    """Take one number or several, of any library: whatever a kernel's own ``do_bench`` gave."""
     try:
-        return [float(time) for time in times]
+        several = list(times)
+    except TypeError:
+        several = [times]
+    try:
+        return [float(time) for time in several]
     except (TypeError, ValueError):
         return []
 

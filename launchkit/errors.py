@@ -36,10 +36,10 @@ class LaunchkitError(Exception):
         self.fields = fields
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._init_arguments())
-
-    def _init_arguments(self) -> dict[str, Any]:
-        return {"message": str(self), **self.fields}
+        # A class with an __init__ of its own words the message from the fields.
+        words_itself = type(self).__init__ is not LaunchkitError.__init__
+        message = {} if words_itself else {"message": str(self)}
+        return _rebuild, (type(self), {**message, **self.fields})
 
 
 class UsageError(LaunchkitError, ValueError):
@@ -55,9 +55,6 @@ class NotAutotunedError(UsageError):
             "@launchkit.autotuned, or launch it with launchkit.launch.",
             kernel=kernel,
         )
-
-    def _init_arguments(self) -> dict[str, Any]:
-        return dict(self.fields)
 
 
 class HostOnlyError(LaunchkitError):
@@ -75,9 +72,6 @@ class CaptureError(LaunchkitError):
             kernel=kernel,
         )
 
-    def _init_arguments(self) -> dict[str, Any]:
-        return dict(self.fields)
-
 
 class TuningFailedError(LaunchkitError):
     """No config of a kernel could be measured; nothing was stored.
@@ -94,9 +88,6 @@ class TuningFailedError(LaunchkitError):
             reasons=dict(reasons),
         )
 
-    def _init_arguments(self) -> dict[str, Any]:
-        return dict(self.fields)
-
 
 class VerifyError(LaunchkitError):
     """LAUNCHKIT_VERIFY=1 found a launch whose shortcut is not what Triton would launch."""
@@ -112,9 +103,6 @@ class UnfingerprintableError(LaunchkitError):
         super().__init__(
             f"{what} cannot be part of a stored key: {reason}", what=what, reason=reason
         )
-
-    def _init_arguments(self) -> dict[str, Any]:
-        return dict(self.fields)
 
 
 class StoreError(LaunchkitError):
@@ -134,6 +122,3 @@ class BadDocumentError(StoreError):
         super().__init__(f"{source}: {reason}. {advice}", source=source, reason=reason, newer=newer)
         self.reason = reason
         self.newer = newer
-
-    def _init_arguments(self) -> dict[str, Any]:
-        return dict(self.fields)

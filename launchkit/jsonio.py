@@ -10,7 +10,6 @@ import json
 import math
 import os
 import stat
-from pathlib import Path
 from typing import NoReturn
 
 import orjson
@@ -73,11 +72,6 @@ def read_limited(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     return data
 
 
-def load_file(path: str | os.PathLike[str], *, limit_bytes: int) -> object:
-    """Read and parse one file; raises as ``read_limited`` and ``loads`` do."""
-    return loads(read_limited(path, limit_bytes), source=str(Path(path)), limit_bytes=limit_bytes)
-
-
 def _check_readable(status: os.stat_result, source: str, limit_bytes: int) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise BadDocumentError(source, "it is not a regular file")
@@ -88,7 +82,8 @@ def _check_readable(status: os.stat_result, source: str, limit_bytes: int) -> No
 def _dump(obj: object, option: int) -> bytes:
     _refuse_unholdable(obj)
     try:
-        return orjson.dumps(obj, option=option)
+        # A dataclass's fields were not looked at: orjson must not take it apart by itself.
+        return orjson.dumps(obj, option=option | orjson.OPT_PASSTHROUGH_DATACLASS)
     except orjson.JSONEncodeError as error:
         raise UsageError(
             f"{error}. Convert it to plain numbers, strings, lists and dicts."

@@ -7,7 +7,11 @@ for tests.
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
 
 from launchkit.errors import UsageError
 
@@ -54,6 +58,30 @@ def current() -> Settings:
     if _current is None:
         _current = _read()
     return _current
+
+
+def cache_home() -> Path:
+    """Return launchkit's directory in the user's cache directory; it need not exist.
+
+    Raises UsageError for a user without a home directory.
+    """
+    try:
+        found = platformdirs.user_cache_path("launchkit")
+    except RuntimeError:  # older releases return the ~ that could not be expanded
+        found = Path("~")
+    if not found.is_absolute():
+        raise UsageError(
+            "this user has no home directory that could hold a cache. Set XDG_CACHE_HOME to the "
+            "whole path of a directory."
+        )
+    return found
+
+
+def c_compiler() -> str | None:
+    """Return the path of the C compiler: CC's, else of gcc, clang or cc; None if it is absent."""
+    named = current().compiler
+    found = (shutil.which(name) for name in ((named,) if named else ("gcc", "clang", "cc")))
+    return next(filter(None, found), None)
 
 
 def reload() -> Settings:

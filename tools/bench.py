@@ -6,7 +6,6 @@ Exit codes: 0 measured, 2 bad use.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from launchkit import jsonio
+from launchkit.errors import UsageError
 
 app = typer.Typer(
     help="Measure host microseconds per launch, on a GPU or without one.",
@@ -33,6 +33,8 @@ _VARIANTS = {
 
 _KERNEL = re.compile(r"_\d+$")
 """A case's name ends with its number of arguments where it has siblings."""
+
+_WIDTH = 80
 
 _FORMS = {"positional": "f(a, b)", "keywords": "f(a=a)", "kwargs": "f(**kw)"}
 _LEGEND = (
@@ -68,28 +70,54 @@ def launch(
     output: Output = None,
 ) -> None:
     """Compare launches of one kernel: Triton's, a plain config cache's and launchkit's."""
-    # Imported here: torch takes seconds, and other commands do not need it.
-    from launchkit.benchmarks import launch_overhead
-    from launchkit.benchmarks.launch_cases import CASES
-
-    names: Sequence[str] = case or tuple(CASES)
+    _check_output(output)
+    launch_overhead = _benchmark()
+    names = tuple(dict.fromkeys(case or launch_overhead.CASES))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling, then timing", total=rounds)
         document = launch_overhead.measure(
             names, rounds, launches, advance=lambda: progress.advance(task)
         )
     data = jsonio.dumps(document)
-    if output is not None:
-        output.write_bytes(data)
     if as_json:
-        typer.echo(data.decode(), nl=False)
+        typer.echo(data, nl=False)
     else:
         show(document)
+    if output is not None:
+        _write(output, data)
+
+
+def _benchmark() -> Any:
+    # Imported here: torch takes seconds, and other commands do not need it.
+    try:
+        from launchkit.benchmarks import launch_overhead
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the benchmark needs torch and Triton: {error}. Install launchkit-triton[torch]."
+        ) from error
+    return launch_overhead
+
+
+def _check_output(output: Path | None) -> None:
+    """Refuse before measuring what cannot be written after it."""
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise UsageError(f"{output} cannot be written. Give a file in a directory that exists.")
+
+
+def _write(output: Path, data: bytes) -> None:
+    try:
+        output.write_bytes(data)
+    except OSError as error:
+        raise UsageError(
+            f"the JSON was not written: {error}. Give another file, or print it with --json."
+        ) from error
 
 
 def show(document: dict[str, Any]) -> None:
     """Print a benchmark's result as a table: a line per case and call form."""
     console = Console()
+    # A narrower terminal wraps the lines, rich would cut the figures.
+    console.width = max(console.width, _WIDTH)
     rows = {(r["case"], r["call_form"], r["variant"]): r["median_us"] for r in document["rows"]}
     rows |= {
         (r["case"], form, "floor"): r["median_us"]
@@ -98,7 +126,7 @@ def show(document: dict[str, Any]) -> None:
         for form in _FORMS
     }
     shown = {key: label for key, label in _VARIANTS.items() if any(v == key for *_, v in rows)}
-    # Without edges and double padding it fits into 80 columns.
+    # Without edges and double padding it fits into _WIDTH columns.
     table = Table(
         title=f"host µs per launch ({_where(document)})",
         box=box.SIMPLE_HEAD,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from typing import Annotated
@@ -43,6 +44,9 @@ def _options(
 
 def main() -> None:
     """Run the command line; an error of launchkit's own is a message and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Where there is no µ or ÷, a question mark is better than a traceback.
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except LaunchkitError as error:

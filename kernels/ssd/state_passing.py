@@ -127,14 +127,17 @@ def state_passing(
     final_states_out: (slots, H, P, N), fp32, fp16 or bf16, with P and N dense: a cache, perhaps
         of padded pages. Row ``final_state_indices[s]`` receives sequence s's final state,
         rounded once from fp32 to the cache's dtype; nothing else is written.
-    final_state_indices: (S,) int32 or int64. A negative slot is skipped. Slots are not checked,
-        which would wait for the GPU: one beyond the cache writes out of bounds, and of two
-        sequences with the same slot either may win.
+    final_state_indices: (S,) int32 or int64. A negative slot is skipped. Of two sequences with
+        the same slot either may win.
+
+    Indices are not checked, which would wait for the GPU: a chunk or slot beyond the last one
+    reads and writes out of bounds.
 
     Returns (nchunks, H, P*N). Chunks that belong to no sequence are left unwritten.
     Raises UsageError for shapes, dtypes or devices that do not fit, for one of the two final
-    arguments without the other, and for a cache that shares its storage with an input:
-    sequences run in no order, and tuning repeats the launch.
+    arguments without the other, and for a cache that shares its storage with ``states``
+    or ``initial_states`` (sequences run in no order, and tuning repeats the launch) or whose
+    slots, heads or elements share memory with each other.
     """
     _, nheads, dim = _check_inputs(states, dA_cumsum, last_chunk_indices)
     num_seqs = last_chunk_indices.shape[0]
@@ -258,7 +261,11 @@ def _check_final(
         if source is not None and arguments.shares_storage(final_states_out, source):
             problem = f"shares its storage with {name}, which other programs of the launch read"
             raise arguments.refusal(_OP, "final_states_out", problem, f"Pass a copy of {name}.")
-    return _cache_strides(states, final_states_out), final_state_indices.stride(0)
+    strides = _cache_strides(states, final_states_out)
+    if initial is not None and initial.dim() == 4 and initial.shape[3] != final_states_out.shape[3]:
+        wanted = f"of P and N {tuple(final_states_out.shape[2:])} as final_states_out"
+        raise arguments.wrong_shape(_OP, "initial_states", initial, wanted)
+    return strides, final_state_indices.stride(0)
 
 
 def _cache_strides(states: torch.Tensor, cache: torch.Tensor) -> tuple[int, int, int]:
@@ -272,4 +279,10 @@ def _cache_strides(states: torch.Tensor, cache: torch.Tensor) -> tuple[int, int,
         raise arguments.refusal(
             _OP, "final_states_out", problem, "Pass a cache whose last two dimensions are dense."
         )
+    sizes = (shape[0], nheads, dim)
+    if 0 in strides and any(
+        size > 1 and stride == 0 for size, stride in zip(sizes, strides, strict=True)
+    ):
+        problem = f"has strides {cache.stride()}, so elements of it share memory"
+        raise arguments.refusal(_OP, "final_states_out", problem, "Pass a cache of its own.")
     return strides

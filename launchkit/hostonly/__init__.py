@@ -102,8 +102,8 @@ def activate(
     """Enter host-only mode for ``devices`` devices of compute capability ``arch`` / 10.
 
     Works as a plain call and as a context manager. Activations of the same arch and number
-    of devices nest; the outermost one leaves the mode. ``cache_dir`` keeps the compiled
-    stub and kernels; the default is launchkit's place in the user's cache directory.
+    of devices nest; the outermost one leaves the mode. The outermost one's ``cache_dir`` keeps
+    the compiled stub and kernels; the default is in the user's cache directory.
     Recorded launches of an earlier activation are forgotten.
 
     Raises HostOnlyError: unknown arch or number, another arch or number is active, no C
@@ -226,8 +226,18 @@ def current_device() -> int:
 
 
 def set_stream(handle: int) -> None:
-    """Make ``handle`` the current stream of every device; 0 is the default stream."""
-    _active().driver.stream = handle
+    """Make ``handle`` the current stream of every device; 0 is the default stream.
+
+    Raises HostOnlyError for what is not a handle: an int of 64 bits without a sign.
+    """
+    driver = _active().driver
+    if type(handle) is not int or not 0 <= handle < 2**64:
+        raise HostOnlyError(
+            f"{handle!r} is not a stream's handle. Pass its cuda_stream, or 0.",
+            reason="stream",
+            handle=handle,
+        )
+    driver.stream = handle
 
 
 def _active() -> _Mode:

@@ -14,7 +14,6 @@ from subprocess import CalledProcessError
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import platformdirs
 import torch
 import triton
 import triton.testing
@@ -26,7 +25,8 @@ from triton.runtime import driver as active_driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, KernelInterface
 
-from launchkit.errors import HostOnlyError
+from launchkit import settings
+from launchkit.errors import HostOnlyError, UsageError
 from launchkit.hostonly import stub as stub_library
 from launchkit.hostonly.cubin import CubinError, param_layout
 from launchkit.hostonly.devices import DeviceFacts
@@ -119,10 +119,10 @@ class HostOnlyDriver(nvidia.CudaDriver):  # type: ignore[misc]  # triton is unty
 
     def set_current_device(self, device: int) -> None:
         """Choose the current device."""
-        if not 0 <= device < self.devices:
+        if type(device) is not int or not 0 <= device < self.devices:
             raise HostOnlyError(
-                f"there is no device {device}: host-only mode has {self.devices}. "
-                "Activate it with more devices.",
+                f"there is no device {device!r}: host-only mode has {self.devices}. "
+                f"Use 0 to {self.devices - 1}, or activate it with more devices.",
                 reason="device",
                 device=device,
                 devices=self.devices,
@@ -196,8 +196,14 @@ def enter(facts: DeviceFacts, devices: int, cache_dir: Path | None, undo: ExitSt
 
 
 def default_cache_dir() -> Path:
-    """Return where the stub and the kernels compiled for it are kept between runs."""
-    return platformdirs.user_cache_path("launchkit") / f"hostonly-triton-{triton.__version__}"
+    """Return where the stub and the kernels compiled for it are kept between runs.
+
+    Raises HostOnlyError for a user without a home directory.
+    """
+    try:
+        return settings.cache_home() / f"hostonly-triton-{triton.__version__}"
+    except UsageError as error:
+        raise HostOnlyError(f"{error} Or pass cache_dir=.", reason="cache_dir") from None
 
 
 def _refuse_real_device() -> None:

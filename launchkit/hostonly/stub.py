@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
+import platform
 import subprocess
 import tempfile
 from pathlib import Path
@@ -44,10 +44,9 @@ class _DeviceFactsStruct(ctypes.Structure):
 
 def find_compiler() -> str:
     """Return the C compiler: CC, else gcc, clang or cc; raises HostOnlyError without one."""
+    if (path := settings.c_compiler()) is not None:
+        return path
     wanted = settings.current().compiler
-    for name in (wanted,) if wanted else ("gcc", "clang", "cc"):
-        if path := shutil.which(name):
-            return path
     raise HostOnlyError(
         f"host-only mode compiles a small C library, and {wanted or 'no C compiler'} "
         f"{'(from CC) ' if wanted else ''}was {'not ' if wanted else ''}found. Install gcc "
@@ -63,7 +62,9 @@ def build(cache_dir: Path, compiler: str) -> Path:
     Two processes may do so at once: each writes a file of its own and renames it.
     """
     source = _SOURCE.read_bytes()
-    key = hashlib.sha256(b"\0".join([source, compiler.encode(), *map(str.encode, _FLAGS)]))
+    # A home directory may be shared by machines of several architectures.
+    parts = [compiler, platform.machine(), *_FLAGS]
+    key = hashlib.sha256(b"\0".join([source, *map(os.fsencode, parts)]))
     directory = cache_dir / f"stub-{key.hexdigest()[:16]}"
     library = directory / _LIBRARY
     if not library.exists():
@@ -73,7 +74,7 @@ def build(cache_dir: Path, compiler: str) -> Path:
         except OSError as error:
             raise HostOnlyError(
                 f"the host-only driver could not be written to {directory}: {error}. "
-                "Pass cache_dir= with a directory that can be written.",
+                "Pass cache_dir= with a directory that can be written, or set XDG_CACHE_HOME.",
                 reason="cache_dir",
                 cache_dir=str(cache_dir),
             ) from error
@@ -84,20 +85,33 @@ def _compile(compiler: str, library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         made = Path(scratch) / _LIBRARY
         command = [compiler, *_FLAGS, "-o", str(made), str(_SOURCE), "-lpthread"]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
+        complaint = _complaint(command, made)
+        if complaint is not None:
             raise HostOnlyError(
-                f"{compiler} could not compile the host-only driver:\n{result.stderr.strip()}\n"
+                f"{compiler} could not compile the host-only driver:\n{complaint}\n"
                 "Set CC to a working C compiler with its C library headers.",
                 reason="compile",
                 compiler=compiler,
-                stderr=result.stderr,
+                stderr=complaint,
             )
         link = Path(scratch) / _LINK_NAME
         link.symlink_to(_LIBRARY)
         # The library last: once it is there, nobody looks for the link.
         os.replace(link, library.with_name(_LINK_NAME))
         os.replace(made, library)
+
+
+def _complaint(command: list[str], made: Path) -> str | None:
+    """Run a compiler that shall write ``made``; return its words if it did not, else None."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        return str(error)
+    if result.returncode == 0 and made.exists():
+        return None
+    return result.stderr.strip() or f"(no library and no message, exit code {result.returncode})"
 
 
 def mapped_driver() -> str | None:
@@ -206,8 +220,20 @@ def load(directory: Path) -> Stub:
                 reason="real_driver",
                 driver=path,
             )
-        _loaded = Stub(path or str(directory / _LIBRARY))
+        _loaded = _open(path or str(directory / _LIBRARY))
     return _loaded
+
+
+def _open(path: str) -> Stub:
+    try:
+        return Stub(path)
+    except OSError as error:
+        raise HostOnlyError(
+            f"the compiled host-only driver cannot be loaded: {error}. Delete "
+            f"{Path(path).parent}, and it will be compiled again.",
+            reason="stub",
+            path=path,
+        ) from error
 
 
 def _is_stub(path: str) -> bool:

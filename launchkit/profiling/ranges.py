@@ -44,7 +44,7 @@ class annotate:  # noqa: N801 (lower case, as nvtx.annotate and contextlib's man
     place, but breaks its graph at a range object made outside the traced code.
 
     Raises ``UsageError`` for a name or op that is not text, for a layer that is not an
-    int64, and as the decorator of a coroutine or generator function.
+    int64, and as the decorator of what is no function, or suspends itself as one.
     """
 
     __slots__ = ("_attributes", "layer", "name", "op")
@@ -71,14 +71,9 @@ class annotate:  # noqa: N801 (lower case, as nvtx.annotate and contextlib's man
         """Decorate ``function`` with this range.
 
         Raises:
-            UsageError: it is a coroutine or generator function.
+            UsageError: it is a coroutine or generator function, a class, or not callable.
         """
-        if _suspends(function):
-            raise UsageError(
-                f"{getattr(function, '__qualname__', function)} suspends itself, and its range "
-                "would be left open meanwhile. Use `with annotate(...)` between its suspensions.",
-                name=self.name,
-            )
+        _check_function(function, self.name)
 
         @functools.wraps(function)
         def annotated(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -137,6 +132,21 @@ def _check(name: object, layer: object, op: object) -> None:
         raise UsageError(f"layer={layer} does not fit int64. Pass the layer's index.", layer=layer)
     if not (op is None or (isinstance(op, str) and op)):
         raise UsageError(f"op={op!r} is not a name. Pass a short text or None.", op=op)
+
+
+def _check_function(function: object, name: str) -> None:
+    if not callable(function) or isinstance(function, type):
+        raise UsageError(
+            f"{function!r} is not a function. Decorate a function or a method; where that has "
+            "@classmethod or @property too, below it.",
+            name=name,
+        )
+    if _suspends(function):
+        raise UsageError(
+            f"{getattr(function, '__qualname__', function)} suspends itself, and its range "
+            "would be left open meanwhile. Use `with annotate(...)` between its suspensions.",
+            name=name,
+        )
 
 
 def _suspends(function: Callable[..., object]) -> bool:

@@ -37,12 +37,12 @@ def profile_launches(*, samples_per_row: int = 8192) -> Iterator[LaunchProfile]:
 
     Launches that torch.compile traced are Triton's, not launchkit's: they are not seen.
 
-    Raises ``UsageError`` for a limit below 1, and when a recording is already running, in
-    this thread or another: its figures would hold the other's overhead.
+    Raises ``UsageError`` for a limit that is not an int above 0, and when a recording is
+    already running, in this thread or another: its figures would hold the other's overhead.
     """
-    if samples_per_row < 1:
+    if type(samples_per_row) is not int or samples_per_row < 1:
         raise UsageError(
-            f"samples_per_row={samples_per_row} keeps nothing. Pass 1 or more.",
+            f"samples_per_row={samples_per_row!r} is not a number of samples. Pass 1 or more.",
             samples_per_row=samples_per_row,
         )
     if not _recording_lock.acquire(blocking=False):

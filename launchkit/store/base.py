@@ -81,11 +81,12 @@ class MemoryStore(ConfigStore):
         return True
 
     def discard(self, record: TunedRecord) -> None:
-        """Forget the record of this identity, if there is one."""
+        """Forget this record, unless another one has taken its place by now."""
         place = (record.kernel, record.device, record.key)
         with self._lock:
             versions = self._records.get(place, {})
-            versions.pop(record.toolchain, None)
+            if versions.get(record.toolchain) == record:
+                del versions[record.toolchain]
             if not versions:
                 self._records.pop(place, None)
 

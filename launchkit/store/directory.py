@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from launchkit.store.document import ConfigDocument
 _log = logging.getLogger("launchkit")
 _MAX_PARSED = 64
 _PATIENCE_S, _NO_PATIENCE_S = 10.0, 0.1
+_DOCUMENT = re.compile(r"..\.json").fullmatch
 
 
 class DirectoryStore(ConfigStore):
@@ -66,7 +68,9 @@ class DirectoryStore(ConfigStore):
         version is unknown and could not be told from others later.
         """
         if not record.toolchain.known:
-            return self._keep(record, f"{record.toolchain.text} is no version to store by")
+            return self._keep(
+                record, f"{record.toolchain.text} is no version to store by. Install a release."
+            )
         kept = self._overlay.get(*record.identity)
         merged = record if isinstance(kept, Miss) else merge_records(kept, record)
         path = self._file(record.kernel, record.device, record.key)
@@ -74,15 +78,19 @@ class DirectoryStore(ConfigStore):
             with self._locked(path.parent):
                 self._sweep(path.parent)
                 self._merge_into(path, merged)
-        except (OSError, LaunchkitError) as error:
+        except LaunchkitError as error:
             return self._keep(record, str(error))
-        self._overlay.discard(record)
+        except OSError as error:
+            advice = "Make room or make it writable, or set LAUNCHKIT_STORE to another place."
+            return self._keep(record, f"{error}. {advice}")
+        if not isinstance(kept, Miss):
+            self._overlay.discard(kept)
         return True
 
     def records(self) -> Iterator[TunedRecord]:
         """Yield every readable record, sorted by path; broken files are counted and stay put."""
         kept = {record.identity: record for record in self._overlay.records()}
-        for path in sorted(self.path.glob("v1/*/*/??.json")):
+        for path in self._files():
             for record in self._load_listed(path):
                 yield kept.pop(record.identity, record)
         yield from kept.values()
@@ -94,14 +102,33 @@ class DirectoryStore(ConfigStore):
     def _file(self, kernel: KernelId, device: DeviceId, key: LaunchKey) -> Path:
         return self.path / "v1" / device.slug / kernel.slug / f"{key.digest[:2]}.json"
 
+    def _files(self) -> list[Path]:
+        """Return every document's path, sorted; a directory that cannot be read is counted."""
+        root = self.path / "v1"
+        found = []
+        for folder, subfolders, names in os.walk(root, onerror=self._unlisted, followlinks=True):
+            depth = len(Path(folder).relative_to(root).parts)
+            if depth == 2:
+                found += [Path(folder, name) for name in names + subfolders if _DOCUMENT(name)]
+                subfolders.clear()
+        return sorted(found)
+
+    def _unlisted(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            self._count("unreadable")
+            self._warn(str(error.filename), "left out: %s. Make it readable.", error)
+
     def _load_listed(self, path: Path) -> tuple[TunedRecord, ...]:
         try:
             loaded = self._load(path)
             if (loaded.device.slug, loaded.kernel.slug) != path.parts[-3:-1]:
                 raise _foreign(path, loaded)
-        except (BadDocumentError, OSError) as error:
-            self._count("bad-document" if isinstance(error, BadDocumentError) else "unreadable")
-            self._warn(str(path), "%s is left out: %s", path, error)
+        except BadDocumentError as error:
+            self._count("bad-document")
+            self._warn(str(path), "left out: %s", error)
+            return ()
+        except OSError as error:
+            self._unlisted(error)
             return ()
         return loaded.records
 
@@ -139,7 +166,7 @@ class DirectoryStore(ConfigStore):
         except (FileNotFoundError, NotADirectoryError):
             return Miss("absent")
         except OSError as error:
-            self._warn(str(path), "%s cannot be read: %s", path, error)
+            self._warn(str(path), "cannot be read: %s. Make it readable, or delete it.", error)
             return Miss("unreadable")
         if (loaded.kernel, loaded.device) != (kernel, device):
             return self._miss(path, _foreign(path, loaded), seen, "foreign")
@@ -250,7 +277,8 @@ class DirectoryStore(ConfigStore):
 
 def _foreign(path: Path, found: ConfigDocument) -> BadDocumentError:
     return BadDocumentError(
-        str(path), f"it is of {found.kernel.name} on {found.device.name}, not what its place says"
+        str(path),
+        f"it is of {found.kernel.name!r} on {found.device.name!r}, not what its place says",
     )
 
 
@@ -258,7 +286,12 @@ def _checked(path: str | os.PathLike[str]) -> Path:
     text: object = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text:
         raise StoreError(f"{path!r} is not a path. Give the path of a directory.")
-    root = Path(os.path.abspath(text))
+    try:
+        root = Path(os.path.abspath(text))
+    except OSError as error:
+        raise StoreError(
+            f"{path!r} is below no directory ({error}). Give the whole path."
+        ) from None
     for place in chain([root], root.parents):
         if os.path.lexists(place):
             if not place.is_dir():

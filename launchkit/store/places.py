@@ -8,53 +8,63 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import platformdirs
-
 from launchkit import settings
-from launchkit.errors import StoreError
+from launchkit.errors import LaunchkitError, StoreError, UsageError
 from launchkit.store.base import ConfigStore, MemoryStore
 from launchkit.store.directory import DirectoryStore
 
 ENTRY_POINT_GROUP = "launchkit.stores"
 """Entry points of this group make stores: name = scheme, object = callable(url) -> ConfigStore."""
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://|(file|memory):", re.IGNORECASE)
 
 
 def default_place() -> str:
-    """Return LAUNCHKIT_STORE, or the directory ``launchkit/configs`` in the user's cache."""
-    return settings.current().store or str(platformdirs.user_cache_path("launchkit") / "configs")
+    """Return LAUNCHKIT_STORE, or the directory ``launchkit/configs`` in the user's cache.
+
+    Raises StoreError if neither is known.
+    """
+    if (named := settings.current().store) is not None:
+        return named
+    try:
+        return str(settings.cache_home() / "configs")
+    except UsageError as error:
+        raise StoreError(f"{error} Or set LAUNCHKIT_STORE.") from None
 
 
 def open_store(place: str | os.PathLike[str] | None = None) -> ConfigStore:
     """Return the store at ``place``.
 
-    A path, ``file://`` or ``~/...`` is a DirectoryStore (made when something is put),
-    ``memory:`` a new MemoryStore, any other URL what an installed package registered for its
-    scheme; None is ``default_place()``. Raises StoreError for a place that cannot be a store.
+    A path, ``file:///path``, ``file:/path`` or ``~/...`` is a DirectoryStore (made when
+    something is put), ``memory:`` a new MemoryStore, any other URL what an installed package
+    registered for its scheme; None is ``default_place()``. Raises StoreError for a place that
+    cannot be a store.
     """
     if isinstance(place, os.PathLike):
         return DirectoryStore(place)
     text = default_place() if place is None else place
-    if text == "memory:":
-        return MemoryStore()
+    if not isinstance(text, str):
+        raise StoreError(f"{text!r} is not a place. Give a path or a URL, as text.")
     url = _URL.match(text)
     if url is None:
         return DirectoryStore(_expand(text))
-    scheme = url.group(1).lower()
-    return DirectoryStore(_file_path(text)) if scheme == "file" else _open_url(scheme, text)
+    scheme = (url.group(1) or url.group(2)).lower()
+    if scheme == "file":
+        return DirectoryStore(_file_path(text))
+    return MemoryStore() if text.lower() == "memory:" else _open_url(scheme, text)
 
 
 def _expand(text: str) -> str:
     try:
         return str(Path(text).expanduser()) if text.startswith("~") else text
     except RuntimeError as error:
-        raise StoreError(f"{text!r}: {error}. Give the whole path.") from None
+        raise StoreError(f"{text!r}: {str(error).rstrip('.')}. Give the whole path.") from None
 
 
 def _file_path(url: str) -> str:
     parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
+    local = parts.netloc in ("", "localhost") and parts.path.startswith("/")
+    if not local or parts.query or parts.fragment:
         raise StoreError(f"{url!r} is not a local path. Write file:///path/to/directory.")
     return unquote(parts.path)
 
@@ -62,9 +72,9 @@ def _file_path(url: str) -> str:
 def _open_url(scheme: str, url: str) -> ConfigStore:
     installed = {point.name.lower(): point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if scheme not in installed:
-        known = ", ".join(["file", *sorted(installed)])
+        known = ", ".join(["file://", "memory:", *(f"{name}://" for name in sorted(installed))])
         raise StoreError(
-            f"no store is installed for {scheme}:// (installed: {known}). Install the package "
+            f"no store is installed for {scheme}:// (there are: {known}). Install the package "
             "that has it, or give the path of a directory.",
         )
     return _made_by(installed[scheme], url)
@@ -75,7 +85,12 @@ def _made_by(point: EntryPoint, url: str) -> ConfigStore:
         factory = point.load()
     except Exception as error:  # another package's import can fail in any way
         raise StoreError(f"{point.value} cannot be loaded ({error}). Reinstall it.") from error
-    store = factory(url)
+    try:
+        store = factory(url)
+    except LaunchkitError:
+        raise
+    except Exception as error:  # so can its code
+        raise StoreError(f"{point.value} cannot open its URL ({error}). Mend it.") from error
     if not isinstance(store, ConfigStore):
         raise StoreError(f"{point.value} made a {type(store).__name__}, not a ConfigStore. Fix it.")
     return store

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import triton
 from typer.testing import CliRunner
 
-from launchkit import jsonio
+from launchkit import jsonio, settings
 from launchkit.benchmarks import floor, launch_overhead
 from launchkit.benchmarks.launch_cases import CASES
 from launchkit.benchmarks.launch_variants import FORMS, VARIANTS, build
@@ -119,3 +123,69 @@ def test_command_prints_and_writes_the_same_json(tmp_path):
     assert result.stdout.encode() == target.read_bytes()
     document = jsonio.loads(target.read_bytes(), source="test", limit_bytes=10**6)
     assert {row["case"] for row in document["rows"]} == {"noop_0"}
+
+
+def in_a_process(*options, modules="", **environment):
+    """Run the command as a user does, with the modules named in ``modules`` missing."""
+    code = (
+        f"import sys\nsys.modules.update(dict.fromkeys({modules.split()!r}))\n"
+        "from launchkit.tools.cli import main\nmain()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, "bench", "launch", *options],
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=False,
+    )
+
+
+SHORT = ("--case", "noop_0", "--rounds", "2", "--launches", "5")
+
+
+def test_without_torch_it_says_what_to_install():
+    result = in_a_process(modules="torch")
+    assert result.returncode == 2
+    assert b"Install launchkit-triton[torch]." in result.stderr.replace(b"\n", b" ")
+    assert b"Traceback" not in result.stderr
+
+
+def test_an_output_without_mu_loses_no_figure():
+    result = in_a_process(*SHORT, PYTHONIOENCODING="ascii", COLUMNS="30")
+    assert result.returncode == 0, result.stderr
+    printed = result.stdout.decode("ascii")
+    assert "host ?s per launch" in printed
+    (line,) = [line for line in printed.splitlines() if "f(a=a)  " in line]
+    # Call, four figures and the ratio, whole although the terminal is narrow.
+    assert len([cell for cell in line.replace("|", " ").split() if "." in cell]) == 5
+
+
+@pytest.mark.parametrize("place", ["missing/launch.json", "."])
+def test_an_output_that_cannot_be_written_is_refused_before_measuring(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch_overhead, "measure", lambda *_, **__: pytest.fail("measured"))
+    with pytest.raises(UsageError, match="Give a file in a directory that exists"):
+        bench.launch(output=tmp_path / place)
+
+
+def test_figures_are_shown_before_a_write_that_fails(capsys):
+    with pytest.raises(UsageError, match="Give another file"):
+        bench.launch(list(SHORT[1:2]), 2, 5, output=Path("/proc/launch.json"))
+    assert "noop/0" in capsys.readouterr().out
+
+
+def test_a_case_named_twice_is_measured_once():
+    result = CliRunner().invoke(bench.app, ["launch", *SHORT, "--case", "noop_0", "--json"])
+    document = jsonio.loads(result.stdout_bytes, source="test", limit_bytes=10**6)
+    places = [(row["call_form"], row["variant"]) for row in document["rows"]]
+    assert len(places) == len(set(places)) == 11
+
+
+def test_a_compiler_that_fails_is_named_with_its_words(tmp_path, monkeypatch):
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho no dlfcn.h here >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("CC", str(compiler))
+        settings.reload()
+        with pytest.raises(UsageError, match=r"no dlfcn\.h here\nSet CC"):
+            floor.floor_loop(None, (1,), [], 0)
+    settings.reload()

@@ -6,7 +6,9 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,8 +107,18 @@ def test_a_custom_benchmark_may_give_a_median_only() -> None:
     assert timed(SMALL, 2.0).p20_us is None
 
 
+@pytest.mark.parametrize("library", [np.float32, np.array, torch.tensor])
+def test_a_custom_benchmark_may_give_another_librarys_numbers(library) -> None:
+    one = TunedConfig.measured(SMALL, library(2.0), reps=None, method="custom")
+    three = TunedConfig.measured(
+        SMALL, [library(t) for t in (2.0, 1.0, 3.0)], reps=None, method="custom"
+    )
+    assert one.median_us == 2.0
+    assert (three.median_us, three.p20_us, three.p80_us) == (2.0, 1.0, 3.0)
+
+
 @pytest.mark.parametrize(
-    "times", [math.nan, math.inf, 0.0, -3.0, [], [math.inf] * 3, ["x"], [None]]
+    "times", [math.nan, math.inf, 0.0, -3.0, [], [math.inf] * 3, ["x"], [None], None]
 )
 def test_a_strange_time_makes_a_failed_config_and_never_raises(times) -> None:
     tuned = TunedConfig.measured(SMALL, times, reps=1, method="custom")

@@ -105,6 +105,17 @@ def test_bad_use_is_exit_2_and_no_traceback(tmp_path) -> None:
         assert isinstance(result.exception, SystemExit)
 
 
+def test_a_foreign_documents_names_cannot_steer_the_terminal(place, caplog) -> None:
+    evil = replace(RECORDS[0], kernel=KernelId("k\x1b[2J", "0" * 64))
+    store = DirectoryStore(place)
+    store.put(evil)
+    (path,) = place.glob("v1/*/k_*/*.json")
+    path.parent.rename(path.parent.with_name("elsewhere-000000000000"))
+    assert run("list", "--store", place).exit_code == 0
+    assert "not what its place says" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
 def test_stored_text_cannot_steer_the_terminal(tmp_path) -> None:
     store = DirectoryStore(tmp_path)
     evil = TunedConfig.failed(identify({"BLOCK": 1}), "\x1b[2J[bold]x[/bold]\x07", method="[/]")

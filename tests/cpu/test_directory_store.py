@@ -463,6 +463,35 @@ def test_records_lists_what_is_readable_and_moves_nothing(store, caplog) -> None
     assert len(caplog.records) == 2
 
 
+def test_a_directory_that_cannot_be_listed_is_counted_and_the_rest_is_read(
+    unprivileged, caplog
+) -> None:
+    store = DirectoryStore(unprivileged)
+    other = replace(RECORD, kernel=KernelId("another", "0" * 64))
+    store.put(RECORD)
+    store.put(other)
+    file_of(store, other).parent.chmod(0o000)
+    assert list(store.records()) == [RECORD]
+    assert store.counters == {"unreadable": 1, "warnings": 1}
+    assert caplog.text.rstrip().endswith("Make it readable.")
+
+
+def test_links_that_go_round_do_not_keep_a_listing(store) -> None:
+    store.put(RECORD)
+    (store.path / "v1" / "round").symlink_to(store.path / "v1")
+    file_of(store, record_for(1)).with_name("ll.json").symlink_to("ll.json")
+    assert list(store.records()) == [RECORD]
+    assert store.counters["unreadable"] == 1
+
+
+def test_a_path_that_no_file_system_takes_keeps_records_in_this_process(tmp_path, caplog) -> None:
+    store = DirectoryStore(tmp_path / ("x" * 300))
+    assert store.put(RECORD) is False
+    assert get(store, RECORD) == RECORD
+    assert list(store.records()) == [RECORD]
+    assert "or set LAUNCHKIT_STORE to another place." in caplog.text
+
+
 def test_counters_and_records_survive_many_threads(store) -> None:
     records = [record_for(n) for n in range(16)]
     start = threading.Barrier(16)

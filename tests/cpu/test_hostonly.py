@@ -222,11 +222,18 @@ def test_a_second_device_loads_a_function_of_its_own() -> None:
     assert first.params == second.params
 
 
-@pytest.mark.parametrize("index", [-1, 2])
-def test_a_device_that_does_not_exist_cannot_be_current(index: int) -> None:
+@pytest.mark.parametrize("index", [-1, 2, "0", None, 0.5, True])
+def test_a_device_that_does_not_exist_cannot_be_current(index: Any) -> None:
     with pytest.raises(HostOnlyError, match="with more devices") as caught:
         hostonly.set_device(index)
     assert caught.value.fields == {"reason": "device", "device": index, "devices": 2}
+
+
+@pytest.mark.parametrize("handle", [-1, 2**64, "0", None, 1.5])
+def test_what_is_no_handle_cannot_be_the_stream(handle: Any) -> None:
+    with pytest.raises(HostOnlyError, match="Pass its cuda_stream") as caught:
+        hostonly.set_stream(handle)
+    assert caught.value.fields == {"reason": "stream", "handle": handle}
 
 
 def test_capturing_is_what_the_driver_and_cuda_say() -> None:

@@ -102,6 +102,37 @@ def test_a_compiler_that_fails_shows_its_own_words(
     assert [found.name for found in (tmp_path / "cache").rglob("*") if found.is_file()] == []
 
 
+@pytest.mark.parametrize("content", ["#!/bin/sh\n", "no program"])
+def test_a_compiler_that_makes_nothing_is_what_is_blamed(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "gcc"
+    compiler.write_text(content)
+    compiler.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("CC", str(compiler))
+        settings.reload()
+        error = refused(cache_dir=tmp_path / "cache")
+    settings.reload()
+    assert error.fields["reason"] == "compile"
+    assert str(error).endswith("Set CC to a working C compiler with its C library headers.")
+
+
+def test_a_damaged_library_says_what_to_delete(tmp_path: Path) -> None:
+    code = f"from launchkit import hostonly\nhostonly.activate(cache_dir={str(tmp_path)!r})"
+    in_fresh_process(code)
+    [library] = tmp_path.glob("stub-*/libcuda.so.1")
+    library.write_bytes(b"")
+    lines = in_fresh_process(REFUSE.replace("activate()", f"activate(cache_dir={str(tmp_path)!r})"))
+    assert lines == ["stub", lines[1]]
+    assert lines[1].endswith(f"Delete {library.parent}, and it will be compiled again.")
+
+
+def test_a_user_without_a_home_is_told_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.platformdirs, "user_cache_path", lambda name: Path("~", name))
+    assert str(refused()).endswith("Or pass cache_dir=.")
+
+
 def test_a_cache_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     error = refused(cache_dir=tmp_path / "file")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pathlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from launchkit import settings
+from launchkit.configs import TunedConfig, identify
 from launchkit.errors import StoreError
 from launchkit.keys import Toolchain
 from launchkit.store import (
@@ -59,6 +61,7 @@ def test_paths_and_file_urls_are_directories(tmp_path, monkeypatch) -> None:
     for place in (
         spaced,
         str(spaced),
+        f"file:{spaced}",
         f"file://{tmp_path}/with%20space",
         f"FILE://localhost{spaced}",
     ):
@@ -69,8 +72,27 @@ def test_paths_and_file_urls_are_directories(tmp_path, monkeypatch) -> None:
     assert open_store("~/configs").path == tmp_path / "configs"
 
 
+def test_a_user_without_a_home_is_told_what_to_set(environment, monkeypatch) -> None:
+    def unknown(name: str) -> pathlib.Path:
+        raise RuntimeError("could not determine the home directory")
+
+    environment()
+    for found in (unknown, lambda name: pathlib.Path("~/.cache", name)):
+        monkeypatch.setattr(settings.platformdirs, "user_cache_path", found)
+        with pytest.raises(StoreError, match="Or set LAUNCHKIT_STORE"):
+            open_store()
+
+
+def test_a_relative_place_below_a_deleted_directory_is_a_store_error(tmp_path, monkeypatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(StoreError, match="Give the whole path"):
+        open_store("relative")
+
+
 def test_each_memory_store_is_its_own() -> None:
-    one, other = open_store("memory:"), open_store("memory:")
+    one, other = open_store("memory:"), open_store("Memory:")
     one.put(RECORDS[0])
     assert list(one.records()) == [RECORDS[0]]
     assert list(other.records()) == []
@@ -78,16 +100,27 @@ def test_each_memory_store_is_its_own() -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["redis://host:6379", "https://host/x", "", "file://host/x", "file://", "~nobody-here/x"],
+    [
+        "redis://host:6379",
+        "https://host/x",
+        "",
+        "file://host/x",
+        "file://",
+        "file:relative",
+        "memory://",
+        "~nobody-here/x",
+        b"/bytes",
+        42,
+    ],
 )
-def test_a_place_that_is_no_store_says_what_to_give(place: str) -> None:
+def test_a_place_that_is_no_store_says_what_to_give(place: Any) -> None:
     with pytest.raises(StoreError) as caught:
         open_store(place)
     assert any(word in str(caught.value) for word in ("Install", "Give", "Write"))
 
 
 def test_an_unknown_scheme_names_what_is_installed() -> None:
-    with pytest.raises(StoreError, match=r"no store is installed for redis:// \(installed: file"):
+    with pytest.raises(StoreError, match=r"for redis:// \(there are: file://, memory:\)"):
         open_store("redis://host")
 
 
@@ -98,9 +131,14 @@ class Point:
         self.made = made
 
     def load(self):
-        if isinstance(self.made, Exception):
+        if isinstance(self.made, ImportError):
             raise self.made
-        return lambda url: self.made
+        return self.make
+
+    def make(self, url: str) -> object:
+        if isinstance(self.made, KeyError):
+            raise self.made
+        return self.made
 
 
 def test_an_installed_package_opens_its_scheme(monkeypatch) -> None:
@@ -110,7 +148,7 @@ def test_an_installed_package_opens_its_scheme(monkeypatch) -> None:
     assert open_store("DEMO://anything") is made
 
 
-@pytest.mark.parametrize("made", [ImportError("broken"), object()])
+@pytest.mark.parametrize("made", [ImportError("broken"), KeyError("port"), object()])
 def test_a_broken_package_is_a_store_error(monkeypatch, made: object) -> None:
     monkeypatch.setattr(places, "entry_points", lambda group: [Point(made)])
     with pytest.raises(StoreError, match="demo:make"):
@@ -126,6 +164,9 @@ def test_memory_store_keeps_the_contract() -> None:
     other = replace(record, toolchain=Toolchain("0"))
     assert store.get(*other.identity) == Miss("toolchain")
     store.put(other)
+    more = TunedConfig.failed(identify({"BLOCK": 1}), "no", method="events")
+    store.discard(replace(record, configs=(*record.configs, more)))
+    assert store.get(*record.identity) == record  # another one than was to go
     store.discard(record)
     assert store.get(*record.identity) == Miss("toolchain")
     assert list(store.records()) == [other]

@@ -201,7 +201,7 @@ with annotate("block", op="mamba"):
     for layer in (0, -(2**63), 2**63 - 1):
         with annotate("ssd", layer=layer, op="mamba"):
             pass
-annotate("step")(int)()
+annotate("step")(len)("")
 """
         no_payload = "payload type 0"
         assert events(code) == [
@@ -399,3 +399,8 @@ class TestBadUse:
     def test_a_function_that_suspends_cannot_be_decorated(self, function: Any) -> None:
         with pytest.raises(UsageError, match="suspends itself"):
             annotate("x")(function)
+
+    @pytest.mark.parametrize("what", [42, "text", dict, classmethod(len), property(len)])
+    def test_only_a_function_can_be_decorated(self, what: Any) -> None:
+        with pytest.raises(UsageError, match="Decorate a function or a method"):
+            annotate("x")(what)

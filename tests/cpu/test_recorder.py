@@ -286,8 +286,8 @@ class TestStartAndEnd:
             launcher.launch("scan")
         assert launches_by_row(profile) == {("", None, "scan"): 1}
 
-    @pytest.mark.parametrize("samples_per_row", [0, -1])
-    def test_a_limit_that_keeps_nothing_is_refused(self, samples_per_row: int) -> None:
+    @pytest.mark.parametrize("samples_per_row", [0, -1, "5", None, 1.5, float("nan"), True])
+    def test_a_limit_that_keeps_nothing_is_refused(self, samples_per_row: Any) -> None:
         refused = pytest.raises(UsageError, match="Pass 1 or more")
         with refused, profile_launches(samples_per_row=samples_per_row):
             pass

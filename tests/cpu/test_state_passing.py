@@ -6,17 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="kernels need torch")
-pytest.importorskip("triton", reason="kernels need triton")
-
-from launchkit.errors import UsageError  # noqa: E402
-from launchkit.kernels import placement  # noqa: E402
-from launchkit.kernels.ssd.reference import (  # noqa: E402
-    rounding_tolerance,
-    state_passing_reference,
-)
-from launchkit.kernels.ssd.state_passing import state_passing  # noqa: E402
+from launchkit.errors import UsageError
+from launchkit.kernels import placement
+from launchkit.kernels.ssd.reference import rounding_tolerance, state_passing_reference
+from launchkit.kernels.ssd.state_passing import state_passing
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,6 +73,22 @@ BAD = {
         {"final_states_out": torch.zeros(6, 2, 5, 3).transpose(2, 3)},
         "final_states_out has strides",
     ),
+    "cache of one slot for all": (
+        {"final_states_out": torch.zeros(1, 2, 3, 5).expand(6, 2, 3, 5)},
+        "final_states_out has strides",
+    ),
+    "cache of one head for all": (
+        {"final_states_out": torch.zeros(6, 1, 3, 5).expand(6, 2, 3, 5)},
+        "final_states_out has strides",
+    ),
+    "cache of one element for all": (
+        {"final_states_out": torch.zeros(6, 2, 1, 1).expand(6, 2, 3, 5)},
+        "final_states_out has strides",
+    ),
+    "initial states the other way round": (
+        {"initial_states": torch.zeros(2, 2, 5, 3)},
+        "initial_states has shape",
+    ),
     "cache of integers": (
         {"final_states_out": torch.zeros(6, 2, 3, 5, dtype=torch.int32)},
         "final_states_out is int32",
@@ -107,6 +118,18 @@ def test_an_argument_that_does_not_fit_is_named_with_what_to_pass(change, messag
         state_passing(**{**good_arguments(), **change})
     assert caught.value.fields["argument"] in message
     assert str(caught.value).endswith(".")
+
+
+def test_empty_tensors_share_nothing(host):
+    arguments = {
+        "states": torch.zeros(0, 2, 15),
+        "dA_cumsum": torch.zeros(2, 0, 8),
+        "last_chunk_indices": torch.zeros(0, dtype=torch.int32),
+        "final_states_out": torch.zeros(0, 2, 3, 5),
+        "final_state_indices": torch.zeros(0, dtype=torch.int32),
+    }
+    assert state_passing(**arguments).shape == (0, 2, 15)
+    assert host.launches() == []
 
 
 def test_cpu_tensors_are_refused_with_the_three_ways_out(monkeypatch):

@@ -1,23 +1,16 @@
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+import triton
+from poison import poison_fresh_tensors
 
-torch = pytest.importorskip("torch", reason="kernels need torch")
-triton = pytest.importorskip("triton", reason="kernels need triton")
-
-from launchkit.kernels.ssd.reference import (  # noqa: E402
-    rounding_tolerance,
-    state_passing_reference,
-)
-from launchkit.kernels.ssd.state_passing import (  # noqa: E402
-    _state_passing_fwd_kernel,
-    state_passing,
-)
+from launchkit.benchmarks.shapes import MAMBA_SHAPES
+from launchkit.benchmarks.ssd_before import final_state_writeback_separate
+from launchkit.kernels.ssd.reference import rounding_tolerance, state_passing_reference
+from launchkit.kernels.ssd.state_passing import _state_passing_fwd_kernel, state_passing
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or bool(triton.knobs.runtime.interpret),
@@ -29,36 +22,15 @@ ALL_CONFIGS = tuple(_state_passing_fwd_kernel.configs)
 GUARD_BYTE = 0xA5
 
 
-def benchmark_module(name):
-    path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(autouse=True)
 def _one_config(monkeypatch):
     """Pin one config, so that no test measures anything."""
     pin(monkeypatch, triton.Config({"BLOCK_SIZE": 512}))
 
 
-def poisoned(allocate):
-    """Return ``allocate`` with NaN in what it makes."""
-
-    def wrapper(*args, **kwargs):
-        tensor = allocate(*args, **kwargs)
-        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
-
-    return wrapper
-
-
 @pytest.fixture(autouse=True)
 def _poison_fresh_tensors(monkeypatch):
-    """Fill what the wrapper allocates with NaN, so that an element left unwritten is seen."""
-    for name in ("empty", "empty_like"):
-        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+    poison_fresh_tensors(monkeypatch)
 
 
 def pin(monkeypatch, config):
@@ -140,7 +112,7 @@ def test_states_match_the_reference(sizes, dtype, with_initial):
 
 @pytest.mark.parametrize("state_dtype", DTYPES, ids=str)
 def test_nemotron_3_nano_matches_the_reference(state_dtype):
-    shape = benchmark_module("shapes").MAMBA_SHAPES["Nemotron-3-Nano"]
+    shape = MAMBA_SHAPES["Nemotron-3-Nano"]
     sizes = (shape.nheads, shape.headdim, shape.dstate)
     last = (3, 4, 8, 15)
     case = make_case(last, *sizes, torch.float32, chunk=shape.chunk_size)
@@ -153,14 +125,13 @@ def test_nemotron_3_nano_matches_the_reference(state_dtype):
 @pytest.mark.parametrize("with_initial", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_fused_final_states_have_the_bits_of_the_separate_write_back(dtype, with_initial):
-    before = benchmark_module("ssd_before")
     sizes = (8, 64, 128)
     case = make_case((0, 3, 7, 8), *sizes, dtype)
     slots = torch.tensor([7, 0, 4, 2], dtype=torch.int32, device="cuda")
     initial = case.initial if with_initial else None
     out, fused_bytes, _ = run_fused(case, initial, sizes, dtype, slots, 9)
     separate_bytes, separate = make_cache(9, *sizes, dtype)
-    before.final_state_writeback_separate(out, case.last, separate, slots)
+    final_state_writeback_separate(out, case.last, separate, slots)
     assert torch.equal(fused_bytes, separate_bytes)
 
 

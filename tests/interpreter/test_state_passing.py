@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import triton
 
+from launchkit.benchmarks.ssd_before import final_state_writeback_separate
 from launchkit.kernels.ssd.reference import rounding_tolerance, state_passing_reference
 from launchkit.kernels.ssd.state_passing import _state_passing_fwd_kernel, state_passing
 
@@ -130,10 +129,6 @@ def test_final_states_fill_their_slots_and_no_other_byte(dtype, index_dtype):
 
 
 def test_final_write_has_the_bits_of_the_separate_write_back():
-    path = Path(__file__).parents[2] / "benchmarks" / "ssd_before.py"
-    spec = importlib.util.spec_from_file_location("ssd_before", path)
-    before = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(before)
     case = make_case(4, dtype=torch.bfloat16)
     slots = torch.tensor([2, 4, 1], dtype=torch.int32)
     _, fused = make_cache(5, 3, 5, 16, torch.bfloat16)
@@ -146,7 +141,7 @@ def test_final_write_has_the_bits_of_the_separate_write_back():
         final_states_out=fused,
         final_state_indices=slots,
     )
-    before.final_state_writeback_separate(out, case.last, separate, slots)
+    final_state_writeback_separate(out, case.last, separate, slots)
     assert torch.equal(fused.view(torch.int16), separate.view(torch.int16))
 
 
