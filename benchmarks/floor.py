@@ -7,15 +7,13 @@ legacy default stream. Needs a C compiler and the CUDA driver, but no CUDA heade
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launchkit import settings
 from launchkit.benchmarks.timing import Loop
-from launchkit.errors import UsageError
+from launchkit.c_compiler import compile_c, find_c_compiler
 
 # The layout of CUlaunchConfig in cuda.h, stable since CUDA 11.8.
 _SOURCE = r"""
@@ -47,21 +45,11 @@ int launch_loop(int count, void *function, const unsigned *grid, unsigned thread
 
 
 def _library() -> ctypes.CDLL:
-    compiler = settings.c_compiler()
-    if compiler is None:
-        raise UsageError("the floor needs a C compiler. Install gcc, or set CC to one.")
+    compiler = find_c_compiler()
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "floor.c"), Path(folder, "floor.so")
         source.write_text(_SOURCE, encoding="utf-8")
-        command = [compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(target), "-ldl"]
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, errors="replace"
-        )
-        if done.returncode != 0:
-            raise UsageError(
-                f"{compiler} could not compile the floor:\n{done.stderr.strip()}\n"
-                "Set CC to a working C compiler."
-            )
+        compile_c(compiler, source, target, ("-O2", "-shared", "-fPIC", "-ldl"))
         return ctypes.CDLL(str(target))
 
 
@@ -69,6 +57,7 @@ def floor_loop(compiled: Any, grid: Sequence[int], params: Sequence[bytes], stre
     """Return a loop that launches ``compiled`` n times from C.
 
     ``params``: the bytes of each kernel parameter, Triton's two scratch pointers included.
+    Raises CompilerError where C cannot be compiled.
     """
     library = _library()
     # One buffer, held by the loop: the driver reads the parameters at each launch.

@@ -1,6 +1,6 @@
 """How the scan's results were stored before they were written by its own kernels.
 
-Only a comparison: benchmarks time it and tests require the same bits from the fused form.
+Only for comparison: tests require the same bits from the fused form.
 """
 
 from __future__ import annotations

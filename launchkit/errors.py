@@ -3,6 +3,7 @@
 LaunchkitError
 ├── UsageError            a bad argument or option, raised where it was given
 │   └── NotAutotunedError launch_autotuned was given a kernel without configs
+├── CompilerError         there is no C compiler, or it could not compile
 ├── HostOnlyError         hostonly.activate cannot run here, or is already active
 ├── CaptureError          a launch would have to benchmark while a CUDA graph is captured
 ├── TuningFailedError     no config of a kernel could be run
@@ -59,6 +60,10 @@ class NotAutotunedError(UsageError):
 
 class HostOnlyError(LaunchkitError):
     """Host-only mode cannot be entered (no C compiler, a real driver, already active)."""
+
+
+class CompilerError(LaunchkitError):
+    """C code cannot be compiled: no compiler was found, or it failed."""
 
 
 class CaptureError(LaunchkitError):

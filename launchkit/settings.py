@@ -7,7 +7,6 @@ for tests.
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +29,7 @@ class Settings:
     store: str | None
     """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
     compiler: str | None
-    """CC: the C compiler for the host-only driver; None is gcc, clang or cc, whichever is found."""
+    """CC: the C compiler; None is gcc, clang or cc, whichever is found."""
 
 
 def _flag(name: str) -> bool:
@@ -75,13 +74,6 @@ def cache_home() -> Path:
             "whole path of a directory."
         )
     return found
-
-
-def c_compiler() -> str | None:
-    """Return the path of the C compiler: CC's, else of gcc, clang or cc; None if it is absent."""
-    named = current().compiler
-    found = (shutil.which(name) for name in ((named,) if named else ("gcc", "clang", "cc")))
-    return next(filter(None, found), None)
 
 
 def reload() -> Settings:

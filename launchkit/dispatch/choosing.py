@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from launchkit import clock
 from launchkit.configs import (
@@ -24,9 +24,10 @@ from launchkit.configs import (
 )
 from launchkit.dispatch import fingerprint, tuning
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.layers import kernel_name
 from launchkit.dispatch.stores import store_record, stored_record
 from launchkit.errors import CaptureError, TuningFailedError, UnfingerprintableError
-from launchkit.keys import KernelId, LaunchKey
+from launchkit.keys import DeviceId, KernelId, LaunchKey
 
 MAX_CHOICES = 65536
 """Keys whose config is remembered per kernel; a forgotten one is read from the store again."""
@@ -35,12 +36,32 @@ MAX_CHOICES = 65536
 _tuning_lock = threading.RLock()
 
 
+_Place: TypeAlias = tuple[DeviceId, int, LaunchKey]
+"""What a choice is remembered for: device, its ordinal, and key."""
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """The configs remembered for one state of a kernel's config list.
+
+    A changed list gets new ones: a tuning that still runs for the old list cannot reach them.
+    """
+
+    configs: Any
+    by_place: dict[_Place, Any]
+
+    def remember(self, place: _Place, config: Any) -> None:
+        if len(self.by_place) >= MAX_CHOICES:
+            for old in list(itertools.islice(self.by_place, MAX_CHOICES // 4)):
+                self.by_place.pop(old, None)
+        self.by_place[place] = config
+
+
 @dataclass(frozen=True)
 class _Question:
     """One launch whose config is not known yet: its key, arguments and candidates."""
 
-    key: LaunchKey
-    device: int
+    place: _Place
     arguments: tuning.Arguments
     triton_key: tuple[Any, ...]
     configs: list[Any]
@@ -64,15 +85,9 @@ class ConfigChooser:
         self._autotuner = autotuner
         self._jit = jit
         self._declared_name = name
-        self._name = name or seam.kernel_name(jit)
+        self._name = name or kernel_name(jit)
         self._kernel_id: KernelId | UnfingerprintableError | None = None
-        self._choices: dict[tuple[Any, int, LaunchKey], Any] = {}
-        self._configs: Any = autotuner.configs[:]
-
-    def forget(self) -> None:
-        """Drop the remembered choices; the store keeps what was measured."""
-        self._choices.clear()
-        self._configs = self._autotuner.configs[:]
+        self._choices = _Choices(autotuner.configs[:], {})
 
     def choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the live config for a launch, tuning if nothing else knows it.
@@ -84,21 +99,24 @@ class ConfigChooser:
             CaptureError: the choice needs a benchmark while a CUDA graph is captured.
             TuningFailedError: no config could be run.
         """
-        if self._autotuner.configs != self._configs:
-            self.forget()
-        if len(self._configs) == 1:
-            config = self._configs[0]
-            self._autotuner.best_config = config
-            return config
-        bound = fingerprint.bind(self._jit, args, kwargs)
+        choices = self._choices
+        if self._autotuner.configs != choices.configs:
+            choices = self._choices = _Choices(self._autotuner.configs[:], {})
+        config = choices.configs[0]
+        if len(choices.configs) > 1:
+            config = self._choose(choices, (args, kwargs))
+        self._autotuner.best_config = config
+        return config
+
+    def _choose(self, choices: _Choices, arguments: tuning.Arguments) -> Any:
+        bound = fingerprint.bind(self._jit, *arguments)
         key = fingerprint.launch_key(self._jit, tuple(self._autotuner.keys), bound)
         device = seam.current_device()
         place = (seam.device_identity(device), device, key)
-        config = self._choices.get(place)
+        config = choices.by_place.get(place)
         if config is None:
-            config = self._find(place, self._question(key, device, (args, kwargs)))
-            self._remember(place, config)
-        self._autotuner.best_config = config
+            config = self._find(choices, self._question(place, arguments))
+            choices.remember(place, config)
         return config
 
     def refuse_capture(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -108,13 +126,7 @@ class ConfigChooser:
             if not seam.autotuner_knows(self._autotuner, key):
                 raise CaptureError(self._name)
 
-    def _remember(self, place: tuple[Any, int, LaunchKey], config: Any) -> None:
-        if len(self._choices) >= MAX_CHOICES:
-            for old in list(itertools.islice(self._choices, MAX_CHOICES // 4)):
-                self._choices.pop(old, None)
-        self._choices[place] = config
-
-    def _find(self, place: tuple[Any, int, LaunchKey], question: _Question) -> Any:
+    def _find(self, choices: _Choices, question: _Question) -> Any:
         config = self._known(question)
         if config is not None:
             return config
@@ -122,24 +134,24 @@ class ConfigChooser:
             raise CaptureError(self._name)
         # Only measuring waits: a launch whose config is stored must not queue behind a tuning.
         with _tuning_lock:
-            config = self._choices.get(place)
+            config = choices.by_place.get(question.place)
             if config is None:
                 config = self._known(question)
             return self._tune(question) if config is None else config
 
-    def _question(self, key: LaunchKey, device: int, arguments: tuning.Arguments) -> _Question:
+    def _question(self, place: _Place, arguments: tuning.Arguments) -> _Question:
         configs = tuning.prune(self._autotuner, arguments)
         # Neither a choice of one nor a run that executes nothing is worth an identity.
         decided = len(configs) == 1 or not seam.executes()
         identities = [] if decided else [identify(config.all_kwargs()) for config in configs]
         triton_key = seam.autotune_key(self._autotuner, *arguments)
-        return _Question(key, device, arguments, triton_key, configs, identities)
+        return _Question(place, arguments, triton_key, configs, identities)
 
     def _known(self, question: _Question) -> Any | None:
         """Return the config if it takes no measurement to know it."""
         configs = question.configs
         if not question.identities:
-            seam.announce_choice(self._autotuner, question.triton_key, configs[0], None, None)
+            self._announce(question, configs[0], None, None)
             return configs[0]
         known = self._stored(question)
         config = _pick(known, configs, question.identities)
@@ -147,7 +159,7 @@ class ConfigChooser:
             return None
         old = {tuned.config: tuned for tuned in known.configs}
         timings = {c: _timing(old[i]) for c, i in zip(configs, question.identities, strict=True)}
-        seam.announce_choice(self._autotuner, question.triton_key, config, timings, None)
+        self._announce(question, config, timings, None)
         return config
 
     def _tune(self, question: _Question) -> Any:
@@ -172,9 +184,15 @@ class ConfigChooser:
             c: fresh[id(c)].timing if id(c) in fresh else _timing(tuned)
             for c, tuned in zip(configs, results, strict=True)
         }
-        seam.announce_choice(self._autotuner, question.triton_key, config, timings, seconds)
+        self._announce(question, config, timings, seconds)
         tuning.finish(self._autotuner, config, question.arguments)
         return config
+
+    def _announce(
+        self, question: _Question, config: Any, timings: Any, seconds: float | None
+    ) -> None:
+        key = question.triton_key
+        seam.announce_choice(self._autotuner, self._jit, key, config, timings, seconds)
 
     # -- the store; nothing that goes wrong there may fail a launch
 
@@ -192,8 +210,8 @@ class ConfigChooser:
     def _stored(self, question: _Question) -> TunedRecord | None:
         if not question.storable:
             return None
-        device = seam.device_identity(question.device)
-        return stored_record(self._identity(), device, seam.toolchain(), question.key)
+        device, _, key = question.place
+        return stored_record(self._identity(), device, seam.toolchain(), key)
 
     def _keep(
         self,
@@ -204,11 +222,12 @@ class ConfigChooser:
     ) -> None:
         if not question.storable:
             return
+        device, _, key = question.place
         record = TunedRecord(
             kernel=self._identity(),
-            device=seam.device_identity(question.device),
+            device=device,
             toolchain=seam.toolchain(),
-            key=question.key,
+            key=key,
             configs=tuple(results),
             chosen=best.config,
         )

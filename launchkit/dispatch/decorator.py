@@ -20,6 +20,7 @@ class AutotunedKernel(seam.Autotuner):  # type: ignore[misc]
     """
 
     declared_name: str | None = None
+    launches_through_launchkit = True
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return functools.partial(launch_adopted, self, grid)

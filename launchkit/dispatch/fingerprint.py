@@ -52,7 +52,7 @@ def launch_key(jit: Any, keys: tuple[str, ...], bound: Mapping[str, Any]) -> Lau
         UnfingerprintableError: a key value has no stable identity.
     """
     values = tuple(encode_value(name, bound[name]) for name in keys if name in bound)
-    dtypes = tuple((param.name, _dtype_text(bound.get(param.name))) for param in jit.params)
+    dtypes = tuple((param.name, dtype_text(bound.get(param.name))) for param in jit.params)
     return LaunchKey(values, dtypes)
 
 
@@ -70,7 +70,8 @@ def bind(jit: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str
     return bound
 
 
-def _dtype_text(value: Any) -> str | None:
+def dtype_text(value: Any) -> str | None:
+    """Return an argument's dtype as text, or None if it has none."""
     dtype = getattr(value, "dtype", None)
     return None if dtype is None else str(dtype)
 

@@ -1,26 +1,29 @@
-"""The kinds of Launcher: how the layers of decorators around a kernel are launched.
+"""A kernel's Launcher: ``fast`` may return MISS, then ``slow`` launches the long way.
 
-``fast`` is the generated front of the core and returns MISS when no plan holds; ``slow`` then
-chooses a config, lets Triton compile and launch, and keeps a plan for the next time where that
-is allowed.
+``fast`` is the generated front of the core. ``slow`` chooses a config, lets Triton compile and
+launch, and keeps a plan for the next time where that is allowed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from inspect import Parameter
 from typing import Any
 
 from launchkit import settings
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
-from launchkit.dispatch.native.guard import ParamSpec, generable
+from launchkit.dispatch.keeping import keep_plan, make_core, renew, verify_plan
+from launchkit.dispatch.layers import KernelParts, kernel_name
 from launchkit.dispatch.native.python_core import MISS, PythonCore
-from launchkit.dispatch.plan import ConfigPin, LaunchPlan
-from launchkit.errors import UnfingerprintableError, VerifyError
+from launchkit.dispatch.plan import ConfigPin
+from launchkit.errors import UnfingerprintableError
 
 LaunchFn = Callable[..., Any]
 """Called as ``fn(grid, *args, **kwargs)``; returns the compiled kernel, as Triton does."""
+
+# Held for two assignments: a launch slot may come while a core puts a new front in.
+_link_lock = threading.Lock()
 
 
 class Launcher:
@@ -29,10 +32,11 @@ class Launcher:
 
     autotuned = False
 
-    def __init__(self, kernel: Any, parts: seam.KernelParts) -> None:
+    def __init__(self, kernel: Any, parts: KernelParts) -> None:
         self.kernel = kernel
-        self.name = seam.kernel_name(kernel)
+        self.name = kernel_name(kernel)
         self._parts = parts
+        self._wrapped: LaunchFn | None = None
         self.direct: LaunchFn = self._plain
         self.fast: LaunchFn = self.direct
 
@@ -46,9 +50,16 @@ class Launcher:
     def link(self, launch: LaunchFn) -> None:
         """Take ``launch`` as the kernel's own function; a launch slot in front stays there."""
         direct = self._checked(launch) if settings.current().verify else launch
-        if self.fast == self.direct:
-            self.fast = direct
-        self.direct = direct
+        with _link_lock:
+            self.direct = direct
+            self.fast = self._wrapped or direct
+
+    def wrap(self, wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:
+        """Put ``wrap(fn, name)`` in front of the launch, or take it away with None."""
+        wrapped = None if wrap is None else wrap(self.whole, self.name)
+        with _link_lock:
+            self._wrapped = wrapped
+            self.fast = wrapped or self.direct
 
     def _checked(self, launch: LaunchFn) -> LaunchFn:
         def checked(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -76,7 +87,7 @@ class Launcher:
 class JitLauncher(Launcher):
     """Launches of a plain ``@triton.jit`` kernel."""
 
-    def __init__(self, kernel: Any, parts: seam.KernelParts) -> None:
+    def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__(kernel, parts)
         self._core = make_core(parts.jit, (), frozenset(), relink=self.link)
         if self._core is not None:
@@ -85,7 +96,7 @@ class JitLauncher(Launcher):
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch the long way, and keep a plan where that is allowed."""
         compiled = self._plain(grid, *args, **kwargs)
-        keep_plan(self._core, self._parts.jit, compiled, args, kwargs, None)
+        keep_plan(self._core, self._parts.jit, compiled, args, kwargs)
         return compiled
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -102,39 +113,84 @@ class AutotunedLauncher(Launcher):
 
     autotuned = True
 
-    def __init__(self, kernel: Any, parts: seam.KernelParts) -> None:
+    def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__(kernel, parts)
         self._tuner: Any = parts.autotuner
         self._chooser = ConfigChooser(
             self._tuner, parts.jit, getattr(kernel, "declared_name", None)
         )
-        self._core = self._make_core()
-        self.link(_always_miss if self._core is None else self._core.launch)
+        self._core: PythonCore | None = None
+        self._choices: PythonCore | None = None
+        self._fitted: frozenset[str] | None = None
+        self._fit_cores()
 
-    def _make_core(self) -> PythonCore | None:
+    def _fit_cores(self) -> None:
+        """Make the cores for the parameters that the config list supplies today."""
+        supplied = frozenset(name for config in self._tuner.configs for name in config.kwargs)
+        if supplied == self._fitted:
+            return
+        heuristic = supplied.union(*(layer.values for layer in self._parts.inner_heuristics))
         keys = tuple(self._tuner.keys)
-        return make_core(self._parts.jit, keys, self._supplied(), self._tuner, relink=self.link)
+        self._choices = make_core(self._parts.jit, keys, heuristic, self._tuner, choose_only=True)
+        self._core = self._make_core(keys, supplied)
+        self._fitted = supplied
+        self.link(self._front())
 
-    def _supplied(self) -> frozenset[str]:
-        return frozenset(name for config in self._tuner.configs for name in config.kwargs)
+    def _make_core(self, keys: tuple[str, ...], supplied: frozenset[str]) -> PythonCore | None:
+        def relink(launch: LaunchFn) -> None:
+            # A core that was replaced meanwhile must not come back.
+            if core is self._core:
+                self.link(launch)
+
+        core = make_core(self._parts.jit, keys, supplied, self._tuner, relink=relink)
+        return core
+
+    def _front(self) -> LaunchFn:
+        return _always_miss if self._core is None else self._core.launch
 
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch the long way, and keep a plan where that is allowed."""
+        configs = self._tuner.configs[:]
+        known = self._known_choice(grid, args, kwargs)
+        if known is not None:
+            return self._launch_chosen(known, configs, grid, args, kwargs)
+        self._fit_cores()
         config = self._config(grid, args, kwargs)
         if config is None:
             return self._autotuner_run(grid, args, kwargs)
+        if self._choices is not None:
+            renew(self._choices, args, kwargs, configs, lambda: ConfigPin(config))
+        return self._launch_chosen(config, configs, grid, args, kwargs)
+
+    def _known_choice(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any | None:
+        """Return the config of an earlier launch with the same keys and dtypes, or None.
+
+        What gets no plan (a config with a pre_hook, an argument of a type that the guard does
+        not know) comes here each time, and must not cost more than Triton's own Autotuner.
+        """
+        choices = self._choices
+        plan = MISS if choices is None else choices.launch(grid, *args, **kwargs)
+        if plan is MISS or clash(plan.config, kwargs):
+            return None
+        self._tuner.best_config = plan.config
+        return plan.config
+
+    def _launch_chosen(
+        self, config: Any, configs: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        core = self._core
         chosen = config.all_kwargs()
         if config.pre_hook is not None:
             positional = dict(zip(self._tuner.arg_names, args, strict=False))
             config.pre_hook({**positional, **kwargs, "grid": grid, "warmup": False, **chosen})
         compiled = self._tuner.fn.run(*args, grid=grid, warmup=False, **kwargs, **chosen)
         if config.pre_hook is None:
-            keep_plan(self._core, self._parts.jit, compiled, args, kwargs, config)
+            keep_plan(core, self._parts.jit, compiled, args, kwargs, config, configs)
         return compiled
 
     def _config(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any | None:
         """Return the config to launch with; None: Triton's Autotuner has to find it."""
-        if self._supplied() & kwargs.keys():
+        if self._fitted and not self._fitted.isdisjoint(kwargs):
             return None  # Triton says what is wrong with it
         if seam.interpreting():
             return self._tuner.configs[0]
@@ -153,193 +209,12 @@ class AutotunedLauncher(Launcher):
         verify_plan(self._core, self._tuner.fn, self.name, args, kwargs)
 
 
-class HeuristicLauncher(AutotunedLauncher):
-    """Launches of ``@triton.autotune`` above ``@triton.heuristics``.
-
-    A heuristic may read any argument and the config, so its values are computed at each
-    launch: first the config is looked up, then the inner kernel is launched with the values.
-    """
-
-    def __init__(self, kernel: Any, parts: seam.KernelParts) -> None:
-        super().__init__(kernel, parts)
-        self._inner = JitLauncher(parts.jit, seam.KernelParts((), None, (), parts.jit))
-        self.link(self._launch)
-
-    def _make_core(self) -> PythonCore | None:
-        supplied = self._supplied().union(*(layer.values for layer in self._parts.inner_heuristics))
-        keys = tuple(self._tuner.keys)
-        return make_core(self._parts.jit, keys, supplied, self._tuner, choose_only=True)
-
-    def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        plan = MISS if self._core is None else self._core.launch(grid, *args, **kwargs)
-        if plan is MISS:
-            return MISS
-        self._tuner.best_config = plan.config
-        return self._launch_with(plan.config, grid, args, kwargs)
-
-    def _launch_with(
-        self, config: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        full = {**kwargs, **config.all_kwargs()}
-        apply_heuristics(self._parts.inner_heuristics, grid, args, full)
-        return self._inner.whole(grid, *args, **full)
-
-    def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Launch the long way, and keep a plan where that is allowed."""
-        config = self._config(grid, args, kwargs)
-        if config is None or config.pre_hook is not None or seam.interpreting():
-            return super().slow(grid, args, kwargs)
-        if self._core is not None:
-            renew(self._core, args, kwargs, lambda: ConfigPin(config))
-        return self._launch_with(config, grid, args, kwargs)
-
-    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
-        plan = None if self._core is None else self._core.find(args, kwargs)
-        if plan is not None:
-            full = {**kwargs, **plan.config.all_kwargs()}
-            apply_heuristics(self._parts.inner_heuristics, grid, args, full)
-            self._inner.verify(grid, args, full)
-
-
-class OuterHeuristicLauncher(Launcher):
-    """Launches of ``@triton.heuristics`` above another kernel, autotuned or plain."""
-
-    def __init__(self, kernel: Any, parts: seam.KernelParts) -> None:
-        super().__init__(kernel, parts)
-        below = parts.autotuner or parts.jit
-        self._below = make_launcher(below, seam.take_apart(below))
-        self.autotuned = self._below.autotuned
-        self.link(self._launch)
-
-    def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        apply_heuristics(self._parts.outer_heuristics, grid, args, kwargs)
-        return self._below.whole(grid, *args, **kwargs)
-
-    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
-        full = dict(kwargs)
-        apply_heuristics(self._parts.outer_heuristics, grid, args, full)
-        self._below.verify(grid, args, full)
-
-
-def apply_heuristics(layers: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Add each heuristic's value to ``kwargs``, from the mapping that Triton would give it."""
-    for layer in layers:
-        given = {**dict(zip(layer.arg_names, args, strict=False)), "grid": grid, "warmup": False}
-        for name, heuristic in layer.values.items():
-            kwargs[name] = heuristic({**given, **kwargs})
+def clash(config: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a caller gives what the config gives; Triton says what is wrong with it."""
+    return not kwargs.keys().isdisjoint(config.all_kwargs())
 
 
 def triton_run(kernel: Any) -> Callable[..., Any]:
     """Return the kernel's own launch function; for ``@autotuned`` kernels Triton's Autotuner's."""
     run: Callable[..., Any] = getattr(kernel, "triton_run", None) or kernel.run
     return run
-
-
-def make_core(
-    jit: Any,
-    keys: tuple[str, ...],
-    supplied: frozenset[str],
-    autotuner: Any = None,
-    choose_only: bool = False,
-    relink: Callable[[LaunchFn], None] = lambda launch: None,
-) -> PythonCore | None:
-    """Return a core for a kernel, or None for a signature or mode that it does not cover."""
-    if seam.interpreting():
-        return None
-    signature = jit.signature.parameters
-    kinds = {p.kind for p in signature.values()}
-    if kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
-        return None
-    if Parameter.KEYWORD_ONLY in kinds and not seam.BINDS_KEYWORD_ONLY:
-        return None
-    params = tuple(
-        ParamSpec(
-            name=param.name,
-            constexpr=param.is_constexpr,
-            specialize=not param.do_not_specialize,
-            align=not param.do_not_specialize_on_alignment,
-            in_key=param.name in keys,
-            supplied=param.name in supplied,
-            default=param.default,
-            has_default=param.has_default,
-            keyword_only=signature[param.name].kind is Parameter.KEYWORD_ONLY,
-        )
-        for param in seam.runtime_params(jit)
-    )
-    if not generable(params) or not supplied <= {param.name for param in params}:
-        return None
-    return PythonCore(params, jit, autotuner, choose_only, relink)
-
-
-def keep_plan(
-    core: PythonCore | None,
-    jit: Any,
-    compiled: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    config: Any,
-) -> None:
-    """Keep what Triton just launched as a plan, if nothing stands against a shortcut."""
-    if core is None or compiled is None or seam.shortcut_obstacle(jit, compiled) is not None:
-        return
-    place = seam.cache_slot(jit, seam.current_device(), compiled)
-    if place is None:
-        return
-    # What this config leaves out, though another one gives it, has its default.
-    supplied = {} if config is None else {**core.defaults, **config.kwargs}
-    used = seam.used_globals(jit)
-    renew(core, args, kwargs, lambda: LaunchPlan(compiled, place, used, config, supplied))
-
-
-def renew(
-    core: PythonCore,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    make_plan: Callable[[], ConfigPin],
-) -> None:
-    """Put a plan where these arguments will find it, if they can have one."""
-    slot = core.slot(args, kwargs)
-    if slot is not None and core.holds(slot):
-        # A plan was there and its check failed: something that bodies hold on to has changed.
-        core.clear()
-        slot = core.slot(args, kwargs)
-    if slot is not None:
-        core.insert(slot, make_plan())
-
-
-def verify_plan(
-    core: PythonCore | None,
-    runner: Any,
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> None:
-    """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
-    plan = None if core is None else core.find(args, kwargs)
-    if not isinstance(plan, LaunchPlan):
-        return
-    chosen = {} if plan.config is None else plan.config.all_kwargs()
-    expected = seam.compiled_variant(runner, args, {**kwargs, **chosen})
-    if expected is not plan.compiled:
-        raise VerifyError(
-            f"the plan of {name} holds another compiled kernel than Triton would launch. "
-            "Set LAUNCHKIT_DISABLE=1 to go on without shortcuts, and report the call.",
-            kernel=name,
-            planned=getattr(plan.compiled, "hash", None),
-            expected=getattr(expected, "hash", None),
-        )
-
-
-def make_launcher(kernel: Any, parts: seam.KernelParts) -> Launcher:
-    """Return the launcher for a kernel's layers, not yet attached to it."""
-    if settings.current().disable or (seam.interpreting() and parts.autotuner is None):
-        launcher = Launcher(kernel, parts)
-        launcher.autotuned = parts.autotuner is not None
-        return launcher
-    if parts.outer_heuristics:
-        return OuterHeuristicLauncher(kernel, parts)
-    if parts.autotuner is None:
-        return JitLauncher(kernel, parts)
-    return (HeuristicLauncher if parts.inner_heuristics else AutotunedLauncher)(kernel, parts)

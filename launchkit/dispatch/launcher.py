@@ -12,8 +12,16 @@ from typing import Any
 
 from torch.compiler import is_compiling
 
+from launchkit import settings
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.launch_path import Launcher, LaunchFn, make_launcher
+from launchkit.dispatch.heuristic_path import HeuristicLauncher, OuterHeuristicLauncher
+from launchkit.dispatch.launch_path import (
+    AutotunedLauncher,
+    JitLauncher,
+    Launcher,
+    LaunchFn,
+)
+from launchkit.dispatch.layers import KernelParts, has_own_launch, take_apart
 from launchkit.dispatch.native.python_core import MISS
 from launchkit.errors import NotAutotunedError
 
@@ -81,6 +89,25 @@ def launch_adopted(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     return launcher.slow(grid, args, kwargs) if result is MISS else result
 
 
+def make_launcher(kernel: Any, parts: KernelParts, adopt: Callable[[Any], Launcher]) -> Launcher:
+    """Return the launcher for a kernel's layers, not yet attached to it.
+
+    ``adopt`` gives the launcher of a kernel below, so that both share choices and plans.
+    """
+    plain = settings.current().disable or (seam.interpreting() and parts.autotuner is None)
+    if plain or has_own_launch(parts):
+        launcher = Launcher(kernel, parts)
+        launcher.autotuned = parts.autotuner is not None
+        return launcher
+    if parts.outer_heuristics:
+        return OuterHeuristicLauncher(kernel, parts, adopt(parts.autotuner or parts.jit))
+    if parts.autotuner is None:
+        return JitLauncher(kernel, parts)
+    if parts.inner_heuristics:
+        return HeuristicLauncher(kernel, parts, adopt(parts.jit))
+    return AutotunedLauncher(kernel, parts)
+
+
 _adoption_lock = threading.RLock()
 _launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
 _slot: Callable[[LaunchFn, str], LaunchFn] | None = None
@@ -96,9 +123,8 @@ def adopt(kernel: Any) -> Launcher:
         launcher: Launcher | None = getattr(kernel, "_launchkit_entry", None)
         if launcher is not None and launcher.kernel is kernel:
             return launcher
-        launcher = make_launcher(kernel, seam.take_apart(kernel))
-        if _slot is not None:
-            launcher.fast = _slot(launcher.whole, launcher.name)
+        launcher = make_launcher(kernel, take_apart(kernel), adopt)
+        launcher.wrap(_slot)
         _launchers.add(launcher)
         kernel._launchkit_entry = launcher
         return launcher
@@ -113,4 +139,4 @@ def set_launch_slot(wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:
     with _adoption_lock:
         _slot = wrap
         for launcher in list(_launchers):
-            launcher.fast = launcher.direct if wrap is None else wrap(launcher.whole, launcher.name)
+            launcher.wrap(wrap)

@@ -8,7 +8,7 @@ from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
 
-MAX_PLANS = 4096
+MAX_PLANS = 1024
 """Plans kept per kernel and tuple of argument types; beyond it the oldest quarter goes."""
 
 

@@ -8,7 +8,7 @@ lives in Triton's own cache. Read in Triton 3.4 to 3.9; what is not known takes 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.autotuner import Config as TritonConfig
 from triton.runtime.jit import JITFunction
 
-from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, Toolchain
 
 __all__ = [
@@ -90,57 +89,6 @@ DRIVER_GUARD = (
 )
 
 
-@dataclass(frozen=True)
-class KernelParts:
-    """The layers of decorators around one ``@triton.jit`` function, outermost first."""
-
-    outer_heuristics: tuple[Heuristics, ...]
-    autotuner: Autotuner | None
-    inner_heuristics: tuple[Heuristics, ...]
-    jit: Any
-    """A JITFunction, or an interpreted function under TRITON_INTERPRET=1."""
-
-
-def take_apart(kernel: Any) -> KernelParts:
-    """Split a decorated kernel into its layers.
-
-    Raises:
-        UsageError: the object is no Triton kernel, or has a layer that is not Triton's.
-    """
-    outer: list[Heuristics] = []
-    inner: list[Heuristics] = []
-    autotuner: Autotuner | None = None
-    layer = kernel
-    while isinstance(layer, (Heuristics, Autotuner)):
-        if isinstance(layer, Autotuner):
-            if autotuner is not None:
-                raise UsageError(
-                    f"{kernel!r} is autotuned twice. Keep one @triton.autotune.",
-                    kernel=repr(kernel),
-                )
-            autotuner = layer
-        else:
-            (outer if autotuner is None else inner).append(layer)
-        layer = layer.fn
-    if not hasattr(layer, "run") or (not hasattr(layer, "params") and not interpreting()):
-        raise UsageError(
-            f"{kernel!r} is not a Triton kernel. Pass the object that @triton.jit, "
-            "@triton.autotune or @launchkit.autotuned returned.",
-            kernel=repr(kernel),
-        )
-    return KernelParts(tuple(outer), autotuner, tuple(inner), layer)
-
-
-def kernel_name(kernel: Any) -> str:
-    """Return ``module.qualname`` of the Python function under a kernel."""
-    function = kernel
-    while hasattr(function, "fn"):
-        function = function.fn
-    return (
-        f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(kernel))}"
-    )
-
-
 def interpreting() -> bool:
     """Tell whether TRITON_INTERPRET=1 is in force: kernels run in Python, nothing is compiled."""
     return bool(knobs.runtime.interpret)
@@ -160,12 +108,17 @@ def is_capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
+def active_driver() -> Any:
+    """Return the driver that launches go to."""
+    return driver_config.active
+
+
 def current_device() -> int:
     """Return the ordinal of the current device."""
     return int(driver_config.active.get_current_device())
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=8)
 def _device_identity(driver: Any, device: int) -> DeviceId:
     target = driver.get_current_target()
     cuda = target.backend == "cuda"
@@ -317,7 +270,7 @@ def cache_slot(jit: Any, device: int, compiled: Any) -> tuple[dict[Any, Any], An
     entry = jit.device_caches.get(device)
     if entry is None:
         return None
-    for key, kernel in entry[0].items():
+    for key, kernel in list(entry[0].items()):  # another thread may compile meanwhile
         if kernel is compiled:
             return entry[0], key
     return None
@@ -356,6 +309,7 @@ def autotuner_knows(autotuner: Any, key: tuple[Any, ...]) -> bool:
 
 def announce_choice(
     autotuner: Any,
+    jit: Any,
     key: tuple[Any, ...],
     config: Any,
     timings: Mapping[Any, Any] | None,
@@ -377,7 +331,7 @@ def announce_choice(
     listener = getattr(knobs.autotuning, "listener", None)
     if listener is not None:
         listener(
-            fn=take_apart(autotuner).jit,
+            fn=jit,
             key=key,
             best_config=config,
             configs_timings=autotuner.configs_timings,
@@ -393,8 +347,3 @@ def _print_choice(autotuner: Any, key: tuple[Any, ...], config: Any, seconds: fl
             f"finished after {seconds:.2f}s,\nbest config selected: {config};"
         )
         print(text)  # noqa: T201 - what Triton's own tuning prints with its knob on
-
-
-def runtime_params(jit: Any) -> Iterator[Any]:
-    """Iterate over Triton's KernelParam of each parameter of a kernel, in signature order."""
-    return iter(jit.params)

@@ -10,12 +10,11 @@ import ctypes
 import hashlib
 import os
 import platform
-import subprocess
 import tempfile
 from pathlib import Path
 
-from launchkit import settings
-from launchkit.errors import HostOnlyError
+from launchkit.c_compiler import compile_c, find_c_compiler
+from launchkit.errors import CompilerError, HostOnlyError
 from launchkit.hostonly.cubin import ParamLayout
 from launchkit.hostonly.devices import DeviceFacts
 from launchkit.hostonly.records import HostLaunch, decode
@@ -23,7 +22,15 @@ from launchkit.hostonly.records import HostLaunch, decode
 _SOURCE = Path(__file__).with_name("stub_cuda.c")
 _LIBRARY = "libcuda.so.1"
 _LINK_NAME = "libcuda.so"  # Triton before 3.6 links with -lcuda
-_FLAGS = ("-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{_LIBRARY}")
+_FLAGS = (
+    "-std=c11",
+    "-O2",
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    f"-Wl,-soname,{_LIBRARY}",
+    "-lpthread",
+)
 _ABI = 1
 
 
@@ -44,16 +51,10 @@ class _DeviceFactsStruct(ctypes.Structure):
 
 def find_compiler() -> str:
     """Return the C compiler: CC, else gcc, clang or cc; raises HostOnlyError without one."""
-    if (path := settings.c_compiler()) is not None:
-        return path
-    wanted = settings.current().compiler
-    raise HostOnlyError(
-        f"host-only mode compiles a small C library, and {wanted or 'no C compiler'} "
-        f"{'(from CC) ' if wanted else ''}was {'not ' if wanted else ''}found. Install gcc "
-        "(for example: apt-get install gcc libc6-dev), or set CC to a C compiler.",
-        reason="no_compiler",
-        compiler=wanted,
-    )
+    try:
+        return find_c_compiler()
+    except CompilerError as error:
+        raise _uncompiled(error) from error
 
 
 def build(cache_dir: Path, compiler: str) -> Path:
@@ -84,16 +85,10 @@ def build(cache_dir: Path, compiler: str) -> Path:
 def _compile(compiler: str, library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         made = Path(scratch) / _LIBRARY
-        command = [compiler, *_FLAGS, "-o", str(made), str(_SOURCE), "-lpthread"]
-        complaint = _complaint(command, made)
-        if complaint is not None:
-            raise HostOnlyError(
-                f"{compiler} could not compile the host-only driver:\n{complaint}\n"
-                "Set CC to a working C compiler with its C library headers.",
-                reason="compile",
-                compiler=compiler,
-                stderr=complaint,
-            )
+        try:
+            compile_c(compiler, _SOURCE, made, _FLAGS)
+        except CompilerError as error:
+            raise _uncompiled(error) from error
         link = Path(scratch) / _LINK_NAME
         link.symlink_to(_LIBRARY)
         # The library last: once it is there, nobody looks for the link.
@@ -101,17 +96,8 @@ def _compile(compiler: str, library: Path) -> None:
         os.replace(made, library)
 
 
-def _complaint(command: list[str], made: Path) -> str | None:
-    """Run a compiler that shall write ``made``; return its words if it did not, else None."""
-    try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False
-        )
-    except OSError as error:
-        return str(error)
-    if result.returncode == 0 and made.exists():
-        return None
-    return result.stderr.strip() or f"(no library and no message, exit code {result.returncode})"
+def _uncompiled(error: CompilerError) -> HostOnlyError:
+    return HostOnlyError(f"host-only mode compiles its own CUDA driver: {error}", **error.fields)
 
 
 def mapped_driver() -> str | None:

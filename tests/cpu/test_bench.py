@@ -16,7 +16,7 @@ from launchkit import jsonio, settings
 from launchkit.benchmarks import floor, launch_overhead
 from launchkit.benchmarks.launch_cases import CASES
 from launchkit.benchmarks.launch_variants import FORMS, VARIANTS, build
-from launchkit.errors import UsageError
+from launchkit.errors import CompilerError, UsageError
 from launchkit.tools import bench
 
 
@@ -186,6 +186,6 @@ def test_a_compiler_that_fails_is_named_with_its_words(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("CC", str(compiler))
         settings.reload()
-        with pytest.raises(UsageError, match=r"no dlfcn\.h here\nSet CC"):
+        with pytest.raises(CompilerError, match=r"no dlfcn\.h here\nSet CC"):
             floor.floor_loop(None, (1,), [], 0)
     settings.reload()

@@ -11,6 +11,7 @@ from launchkit import errors
 MADE = [
     errors.UsageError("say it", option="key", unknown=["a"]),
     errors.NotAutotunedError("a.kernel"),
+    errors.CompilerError("no compiler", reason="no_compiler", compiler=None),
     errors.HostOnlyError("no compiler", reason="no_compiler"),
     errors.CaptureError("a.kernel"),
     errors.TuningFailedError("a.kernel", {"BLOCK=1": "too big"}),

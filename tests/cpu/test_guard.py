@@ -145,6 +145,7 @@ def test_option_given_as_true_and_as_1_are_looked_up_apart():
     x = tensor()
     launch_as_triton(odd_kernels.scalar, x, 3, launch_pdl=True)
     launch_as_triton(odd_kernels.scalar, x, 3, launch_pdl=1)
+    assert plans(odd_kernels.scalar) == 2
 
 
 def test_default_left_out_given_by_position_and_by_keyword_are_one_plan():

@@ -1,17 +1,24 @@
-"""Tests here need a CUDA GPU; without one each is skipped, with that as its reason."""
+"""Tests here need a CUDA GPU and compiled kernels; where one is missing each is skipped."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+import triton
+
+HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items):
-    if torch.cuda.is_available():
-        return
+    usable = torch.cuda.is_available() and not triton.knobs.runtime.interpret
     for item in items:
-        if "/gpu/" in item.path.as_posix():
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+            if not usable:
+                reason = "needs a CUDA GPU, and TRITON_INTERPRET unset"
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True)

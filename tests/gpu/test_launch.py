@@ -9,12 +9,11 @@ import sample_kernels
 import torch
 import triton
 import triton.language as tl
+from launching import counted_runs
 
 import launchkit
 from launchkit import hostonly
 from launchkit.errors import CaptureError, HostOnlyError
-
-pytestmark = pytest.mark.gpu
 
 
 @triton.jit
@@ -142,18 +141,29 @@ def test_pageable_tensor_is_refused_and_pinned_accepted_as_by_triton():
     assert torch.equal(device.cpu(), pinned)
 
 
-def test_two_gpus_share_neither_plan_nor_choice(memory_store):
+def copied_on(kernel, device):
+    """Copy with ``kernel`` on one GPU, check what arrived there, and return what was launched."""
+    with torch.cuda.device(device):
+        x, y = torch.randn(999, device=device), torch.zeros(999, device=device)
+        compiled = kernel[blocks_of(999)](x, y, 999, stride=1)
+        torch.cuda.synchronize()
+    assert y.device == torch.device(device)
+    assert torch.equal(x, y)
+    return compiled
+
+
+def test_two_gpus_launch_a_compiled_kernel_each_and_share_the_choice_if_alike(memory_store):
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA GPUs")
-    kernel = tuned_copy()
-    compiled = []
-    for device in ("cuda:0", "cuda:1"):
-        with torch.cuda.device(device):
-            x, y = torch.randn(999, device=device), torch.zeros(999, device=device)
-            compiled.append([kernel[blocks_of(999)](x, y, 999, stride=1) for _ in range(3)][-1])
-            torch.cuda.synchronize()
-            assert torch.equal(x, y)
-    assert compiled[0] is not compiled[1]
+    kernel, devices = tuned_copy(), ("cuda:0", "cuda:1")
+    first = [copied_on(kernel, device) for device in devices]
+    assert first[0] is not first[1]
+    with counted_runs() as runs:
+        again = [copied_on(kernel, device) for device in devices]
+    assert runs.total == 0
+    assert [a is b for a, b in zip(again, first, strict=True)] == [True, True]
+    stored = sorted(record.device.name for record in memory_store.records())
+    assert stored == sorted({torch.cuda.get_device_name(device) for device in devices})
 
 
 def test_recorded_launches_are_counted_by_kernel_and_range():

@@ -1,3 +1,5 @@
+"""State passing on a GPU: values, bits, and the bytes that must not change."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -11,11 +13,6 @@ from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.benchmarks.ssd_before import final_state_writeback_separate
 from launchkit.kernels.ssd.reference import rounding_tolerance, state_passing_reference
 from launchkit.kernels.ssd.state_passing import _state_passing_fwd_kernel, state_passing
-
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or bool(triton.knobs.runtime.interpret),
-    reason="needs a CUDA GPU, and TRITON_INTERPRET unset",
-)
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ALL_CONFIGS = tuple(_state_passing_fwd_kernel.configs)

@@ -1,3 +1,5 @@
+"""State passing in Triton's interpreter: values, bits, and the bytes that must not change."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace

@@ -75,3 +75,14 @@ def positional_only(x_ptr, n, /, m):
 @triton.jit
 def labelled(x_ptr, LABEL: tl.constexpr):
     tl.store(x_ptr, 1)
+
+
+@triton.jit
+def split(x_ptr, y_ptr, n, m=7, BLOCK: tl.constexpr = 16, SPLIT: tl.constexpr = 1):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets) + n + m + SPLIT)
+
+
+@triton.jit
+def builtins_named(len, type, callable, hex, id):
+    tl.store(len, type + callable + hex + id)

@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAVES = {
-    f"launchkit.{name}" for name in ("errors", "settings", "clock", "jsonio", "keys", "configs")
+    f"launchkit.{name}"
+    for name in ("errors", "settings", "clock", "c_compiler", "jsonio", "keys", "configs")
 }
 
 # Which parts of launchkit a part may import from, besides itself. Order: the first that fits.
@@ -33,6 +34,7 @@ LEAVES_OF_LEAVES = {
     "launchkit.errors": set(),
     "launchkit.clock": set(),
     "launchkit.settings": {"launchkit.errors"},
+    "launchkit.c_compiler": {"launchkit.errors", "launchkit.settings"},
     "launchkit.jsonio": {"launchkit.errors"},
     "launchkit.keys": {"launchkit.errors", "launchkit.jsonio"},
     "launchkit.configs": {"launchkit.errors", "launchkit.keys"},

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.fingerprint import dtype_text
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _INT_CLASSES_KEPT = 65536
@@ -80,6 +81,7 @@ class IntClasses(dict[int, int]):
 GUARD_NAMESPACE: dict[str, Any] = {
     "__classes": IntClasses(specialize=True),
     "__ranges": IntClasses(specialize=False),
+    "__dtype_text": dtype_text,
 }
 """The names that guard parts read besides the arguments."""
 
@@ -114,22 +116,29 @@ def _value_parts(param: ParamSpec, kind: type, choose_only: bool) -> list[GuardP
     name = param.name
     if kind is type(None):
         return []
+    if choose_only and not param.in_key:
+        return _dtype_parts(name, kind)
     if kind in TENSORS:
-        return _tensor_parts(param, choose_only)
+        return None if param.constexpr or param.in_key else _tensor_parts(param)
     if param.constexpr or param.in_key:
         return _constant_parts(name, kind)
-    if kind in (bool, float) or (kind is int and choose_only):
+    if kind in (bool, float):
         return []
     if kind is int:
         return [GuardPart(name, f"{'__classes' if param.specialize else '__ranges'}[{name}]")]
     return None
 
 
-def _tensor_parts(param: ParamSpec, choose_only: bool) -> list[GuardPart] | None:
-    if param.constexpr or param.in_key:
-        return None
+def _dtype_parts(name: str, kind: type) -> list[GuardPart]:
+    """Return what the choice of a config takes from an argument that is no key: its dtype."""
+    if kind in (int, bool, float, str):
+        return []
+    return [same(f"{name}.dtype" if kind in TENSORS else f"__dtype_text({name})")]
+
+
+def _tensor_parts(param: ParamSpec) -> list[GuardPart]:
     parts = [same(f"{param.name}.dtype"), same(on_device(param))]
-    if param.align and param.specialize and not choose_only:
+    if param.align and param.specialize:
         parts.append(same(f"not {pointer_name(param)} & 15"))
     return parts
 

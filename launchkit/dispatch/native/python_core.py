@@ -22,7 +22,7 @@ from launchkit.dispatch.plan import ConfigPin, PlanTable
 MISS = type("Miss", (), {"__repr__": lambda self: "MISS", "__slots__": ()})()
 """What the core returns when a launch has to go the long way."""
 
-MAX_BODIES = 256
+MAX_BODIES = 64
 """Tuples of argument types per kernel that get a body; more go through Triton."""
 
 _UNSET = type("Unset", (), {"__repr__": lambda self: "UNSET", "__slots__": ()})()
@@ -38,6 +38,7 @@ class _Body:
     lines: list[str]
     namespace: dict[str, Any]
     launch: Callable[..., Any]
+    find: Callable[..., Any]
     key_of: Callable[..., Any]
 
 
@@ -61,6 +62,7 @@ class PythonCore:
     ) -> None:
         self._params = tuple(params)
         self._given = tuple(param for param in params if not param.supplied)
+        self.supplied = frozenset(param.name for param in params if param.supplied)
         self.defaults = {p.name: p.default for p in params if p.supplied and p.has_default}
         self._choose_only = choose_only
         self._autotuner = autotuner
@@ -103,6 +105,9 @@ class PythonCore:
             return None
         types, arguments = bound
         body = self._body(types)
+        if body is not None and body.namespace["__driver"] is not seam.active_driver():
+            self.clear()
+            body = self._body(types)
         key = MISS if body is None else body.key_of(*arguments)
         return None if body is None or key is MISS else (body, key)
 
@@ -122,9 +127,11 @@ class PythonCore:
         body.plans.insert(key, plan)
 
     def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ConfigPin | None:
-        """Return the plan that a launch with these arguments would take, unchecked."""
-        slot = self.slot(args, kwargs)
-        return None if slot is None else slot[0].plans.get(slot[1])
+        """Return the plan that a launch with these arguments takes, or None for the long way."""
+        bound = self._binder(None, *args, **kwargs)
+        body = None if bound is MISS else self._bodies.get(bound[0])
+        plan = MISS if body is None else body.find(*bound[1])
+        return None if plan is MISS else plan
 
     def holds(self, slot: tuple[_Body, Any]) -> bool:
         """Tell whether a plan is kept at a slot, whether or not it still holds."""
@@ -152,7 +159,10 @@ class PythonCore:
             *tail,
         ]
         namespace |= {"__option_key": guard.option_key, "__bodies_get": self._launches.get, **extra}
-        return _compile(lines, namespace, "front")
+        front = _compile(lines, namespace, "front")
+        # Python names it where a call does not fit.
+        front.__qualname__ = front.__name__ = self._jit.__name__
+        return front
 
     def _table_lines(self) -> list[str]:
         return [
@@ -212,14 +222,10 @@ class PythonCore:
         }
         head = [f"    {local} = {name}.data_ptr()" for name, local in pointers.items()]
         head.append("    __on = __device()")
-        tail = ["    return __plan"] if self._choose_only else self._launch_lines(pointers)
-        lines = [
-            *head,
-            *_find_lines(parts),
-            *_miss_if(" or ".join(self._stale_conditions())),
-            *tail,
-        ]
-        elsewhere = [f"not {guard.on_device(param)}" for param in tensors]
+        look_up = [*head, *_find_lines(parts), *_miss_if(" or ".join(self._stale_conditions()))]
+        find = [*look_up, "    return __plan"]
+        lines = find if self._choose_only else [*look_up, *self._launch_lines(pointers)]
+        elsewhere = [f"not {guard.on_device(p)}" for p in tensors if not self._choose_only]
         key_of = [
             # Of such tensors Triton accepts some and refuses others, one by one.
             *(_miss_if(" or ".join(elsewhere)) if elsewhere else []),
@@ -232,6 +238,7 @@ class PythonCore:
             lines,
             namespace,
             _compile([f"def body{head_of}", *lines], namespace, "body"),
+            _compile([f"def find{head_of}", *find], namespace, "find"),
             _compile([f"def key_of{head_of}", *key_of], namespace, "key_of"),
         )
 
@@ -260,7 +267,7 @@ class PythonCore:
         return [
             "    if __callable(__grid):",
             f"        __grid = __grid({{{named}}})",
-            "    __n = len(__grid)",
+            "    __n = __len(__grid)",
             "    __x = __grid[0]",
             "    __y = __grid[1] if __n > 1 else 1",
             "    __z = __grid[2] if __n > 2 else 1",
@@ -297,6 +304,7 @@ def _miss_if(condition: str) -> list[str]:
 def _compile(lines: Sequence[str], namespace: Mapping[str, Any], name: str) -> Callable[..., Any]:
     scope: dict[str, Any] = {
         "__callable": callable,
+        "__len": len,
         "__miss": MISS,
         "__nothing": (None,),
         "__type": type,

@@ -1,0 +1,87 @@
+"""Launches of kernels with ``@triton.heuristics`` above or below the autotuner.
+
+A heuristic may read any argument and the config, so its values are computed at each launch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
+from launchkit.dispatch.layers import KernelParts
+from launchkit.dispatch.native.python_core import MISS, PythonCore
+
+
+class HeuristicLauncher(AutotunedLauncher):
+    """Launches of ``@triton.autotune`` above ``@triton.heuristics``.
+
+    A heuristic may read any argument and the config, so its values are computed at each
+    launch: first the config is looked up, then the inner kernel is launched with the values.
+    """
+
+    def __init__(self, kernel: Any, parts: KernelParts, inner: Launcher) -> None:
+        self._inner = inner
+        super().__init__(kernel, parts)
+
+    def _front(self) -> LaunchFn:
+        return self._launch
+
+    def _make_core(self, keys: tuple[str, ...], supplied: frozenset[str]) -> PythonCore | None:
+        return None  # the inner kernel's launcher has the plans
+
+    def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        config = self._known_choice(grid, args, kwargs)
+        if config is None or config.pre_hook is not None:
+            return MISS
+        return self._launch_with(config, grid, args, kwargs)
+
+    def _launch_with(
+        self, config: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        full = {**kwargs, **config.all_kwargs()}
+        apply_heuristics(self._parts.inner_heuristics, grid, args, full)
+        return self._inner.whole(grid, *args, **full)
+
+    def _launch_chosen(
+        self, config: Any, configs: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if config.pre_hook is not None or seam.interpreting() or clash(config, kwargs):
+            return super()._launch_chosen(config, configs, grid, args, kwargs)
+        return self._launch_with(config, grid, args, kwargs)
+
+    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
+        plan = None if self._choices is None else self._choices.find(args, kwargs)
+        if plan is not None:
+            full = {**kwargs, **plan.config.all_kwargs()}
+            apply_heuristics(self._parts.inner_heuristics, grid, args, full)
+            self._inner.verify(grid, args, full)
+
+
+class OuterHeuristicLauncher(Launcher):
+    """Launches of ``@triton.heuristics`` above another kernel, autotuned or plain."""
+
+    def __init__(self, kernel: Any, parts: KernelParts, below: Launcher) -> None:
+        super().__init__(kernel, parts)
+        self._below = below
+        self.autotuned = below.autotuned
+        self.link(self._launch)
+
+    def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        apply_heuristics(self._parts.outer_heuristics, grid, args, kwargs)
+        return self._below.whole(grid, *args, **kwargs)
+
+    def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
+        full = dict(kwargs)
+        apply_heuristics(self._parts.outer_heuristics, grid, args, full)
+        self._below.verify(grid, args, full)
+
+
+def apply_heuristics(layers: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Add each heuristic's value to ``kwargs``, from the mapping that Triton would give it."""
+    for layer in layers:
+        given = {**dict(zip(layer.arg_names, args, strict=False)), "grid": grid, "warmup": False}
+        for name, heuristic in layer.values.items():
+            kwargs[name] = heuristic({**given, **kwargs})

@@ -1,0 +1,121 @@
+"""Making a kernel's core, and keeping in it what Triton has just launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any
+
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.native.guard import ParamSpec, generable
+from launchkit.dispatch.native.python_core import PythonCore
+from launchkit.dispatch.plan import ConfigPin, LaunchPlan
+from launchkit.errors import VerifyError
+
+
+def make_core(
+    jit: Any,
+    keys: tuple[str, ...],
+    supplied: frozenset[str],
+    autotuner: Any = None,
+    choose_only: bool = False,
+    relink: Callable[[Callable[..., Any]], None] = lambda launch: None,
+) -> PythonCore | None:
+    """Return a core for a kernel, or None for a signature or mode that it does not cover."""
+    if seam.interpreting():
+        return None
+    signature = jit.signature.parameters
+    kinds = {p.kind for p in signature.values()}
+    if kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+        return None
+    if Parameter.KEYWORD_ONLY in kinds and not seam.BINDS_KEYWORD_ONLY:
+        return None
+    params = tuple(
+        ParamSpec(
+            name=param.name,
+            constexpr=param.is_constexpr,
+            specialize=not param.do_not_specialize,
+            align=not param.do_not_specialize_on_alignment,
+            in_key=param.name in keys,
+            supplied=param.name in supplied,
+            default=param.default,
+            has_default=param.has_default,
+            keyword_only=signature[param.name].kind is Parameter.KEYWORD_ONLY,
+        )
+        for param in jit.params
+    )
+    if not generable(params) or not supplied <= {param.name for param in params}:
+        return None
+    return PythonCore(params, jit, autotuner, choose_only, relink)
+
+
+def keep_plan(
+    core: PythonCore | None,
+    jit: Any,
+    compiled: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    config: Any = None,
+    configs: Any = None,
+) -> None:
+    """Keep what Triton just launched as a plan, if nothing stands against a shortcut.
+
+    ``configs``: the list that ``config`` was chosen from, as it was before the choice.
+    """
+    if core is None or compiled is None or seam.shortcut_obstacle(jit, compiled) is not None:
+        return
+    # What this config leaves out, though another one gives it, has its default.
+    supplied = {} if config is None else {**core.defaults, **config.kwargs}
+
+    def make_plan() -> LaunchPlan | None:
+        place = seam.cache_slot(jit, seam.current_device(), compiled)
+        if place is None:
+            return None
+        return LaunchPlan(compiled, place, seam.used_globals(jit), config, supplied)
+
+    if core.supplied >= supplied.keys():  # else the list changed while this launch was under way
+        renew(core, args, kwargs, configs, make_plan)
+
+
+def renew(
+    core: PythonCore,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    configs: Any,
+    make_plan: Callable[[], ConfigPin | None],
+) -> None:
+    """Put a plan where these arguments will find it, if they can have one."""
+    slot = core.slot(args, kwargs)
+    if slot is not None and core.holds(slot) and core.find(args, kwargs) is None:
+        # A plan is there and its check fails: something that bodies hold on to has changed.
+        core.clear()
+        slot = core.slot(args, kwargs)
+    # Bodies check against the config list of the time they are made: a choice from another
+    # state of it must not come under their guard.
+    if slot is not None and slot[0].namespace["__configs"] == configs:
+        plan = make_plan()
+        if plan is not None:
+            core.insert(slot, plan)
+
+
+def verify_plan(
+    core: PythonCore | None,
+    runner: Any,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
+    plan = None if core is None else core.find(args, kwargs)
+    if not isinstance(plan, LaunchPlan):
+        return
+    chosen = {} if plan.config is None else plan.config.all_kwargs()
+    expected = seam.compiled_variant(runner, args, {**kwargs, **chosen})
+    if expected is not plan.compiled:
+        raise VerifyError(
+            f"the plan of {name} holds another compiled kernel than Triton would launch. "
+            "Set LAUNCHKIT_DISABLE=1 to go on without shortcuts, and report the call.",
+            kernel=name,
+            planned=getattr(plan.compiled, "hash", None),
+            expected=getattr(expected, "hash", None),
+        )

@@ -1,0 +1,253 @@
+"""Kernels that change under the dispatcher, or launch in a way of their own."""
+
+from __future__ import annotations
+
+import threading
+
+import odd_kernels
+import pytest
+import sample_kernels
+import torch
+import triton
+from benching import Bench, grid_of_block, launched_block
+from launching import counted_runs
+
+import launchkit
+from launchkit import hostonly
+from launchkit.dispatch import launcher, triton_seam
+from launchkit.errors import VerifyError
+
+pytestmark = pytest.mark.usefixtures("host")
+
+
+def arguments():
+    return torch.empty(64), torch.empty(64)
+
+
+def grid_of_split(meta):
+    return (meta["BLOCK"], meta["SPLIT"])
+
+
+@pytest.mark.parametrize("values", [{"SPLIT": 4}, {"SPLIT": 4, "m": 11}])
+def test_list_that_gives_more_parameters_than_before_is_launched_with_them(values):
+    kernel = launchkit.autotuned(sample_kernels.configs(16, 32), key=["n"])(odd_kernels.split)
+    x, y = arguments()
+    kernel[grid_of_split](x, y, 5)
+    kernel[grid_of_split](x, y, 5)
+    assert hostonly.launches()[-1].grid == (16, 1, 1)
+    kernel.configs = [triton.Config({"BLOCK": 16, **values}), *sample_kernels.configs(64)]
+    theirs = triton.autotune(kernel.configs, key=["n"])(odd_kernels.split)
+    for _ in range(3):
+        kernel[grid_of_split](x, y, 5)
+        ours = hostonly.launches()[-1]
+        theirs[grid_of_split](x, y, 5)
+        assert ours == hostonly.launches()[-1]
+        assert ours.grid == (16, 4, 1)
+    with counted_runs() as runs:
+        kernel[grid_of_split](x, y, 5)
+    assert runs.jit == 0
+
+
+def test_parameters_with_the_names_of_builtins_are_launched_as_by_triton():
+    given = (torch.empty(8), 3, 4, 5, 6)
+    for _ in range(3):
+        ours = launchkit.launch(odd_kernels.builtins_named, (2,), *given)
+        launched = hostonly.launches()[-1]
+        assert odd_kernels.builtins_named[(2,)](*given) is ours
+        assert launched == hostonly.launches()[-1]
+
+
+def test_finding_a_kernel_while_another_thread_compiles_is_safe():
+    class Kernel:
+        def __init__(self, entries):
+            self.device_caches = {0: (entries,)}
+
+    wanted = object()
+    entries = {f"key{i}": object() for i in range(5)} | {"wanted": wanted}
+    assert triton_seam.cache_slot(Kernel(entries), 0, wanted) == (entries, "wanted")
+    stop = threading.Event()
+    shared = dict(entries)
+
+    def compile_more():
+        while not stop.is_set():
+            key = object()
+            shared[key] = None
+            del shared[key]
+
+    other = threading.Thread(target=compile_more)
+    other.start()
+    try:
+        for _ in range(20_000):
+            assert triton_seam.cache_slot(Kernel(shared), 0, wanted)[1] == "wanted"
+    finally:
+        stop.set()
+        other.join()
+
+
+class OwnRun(triton.runtime.autotuner.Autotuner):
+    """An autotuner that takes its configs from elsewhere: always the last one."""
+
+    runs = 0
+
+    def run(self, *args, **kwargs):
+        OwnRun.runs += 1
+        return self.fn.run(*args, **kwargs, **self.configs[-1].all_kwargs())
+
+
+def test_autotuner_with_a_run_of_its_own_is_launched_by_it_every_time():
+    kernel = OwnRun(
+        sample_kernels.copy, sample_kernels.copy.arg_names, sample_kernels.configs(16, 32), ["n"],
+        None, None,
+    )  # fmt: skip
+    before = OwnRun.runs
+    assert [launched_block(kernel) for _ in range(3)] == [32, 32, 32]
+    assert OwnRun.runs == before + 3
+
+
+def test_autotuner_whose_instance_was_given_a_run_is_launched_by_it():
+    kernel = triton.autotune(sample_kernels.configs(16, 32), ["n"])(sample_kernels.copy)
+    kernel.run = lambda *args, **kwargs: kernel.fn.run(
+        *args, **kwargs, **kernel.configs[1].all_kwargs()
+    )
+    assert [launched_block(kernel) for _ in range(2)] == [32, 32]
+
+
+@pytest.mark.parametrize("order", ["inside", "outside"])
+def test_option_that_the_config_gives_is_refused_under_heuristics_as_by_triton(order):
+    def build(wrap):
+        heuristic = triton.heuristics({"SIZE": lambda args: 16})
+        tuned = wrap(configs=[triton.Config({"MODE": m}) for m in ("shift", "plain")], key=["n"])
+        layers = (heuristic, tuned) if order == "outside" else (tuned, heuristic)
+        return layers[0](layers[1](sample_kernels.mixed))
+
+    x = torch.empty(64)
+    given = {"a_ptr": x, "b_ptr": x, "n": 1, "flag": True, "alpha": 1.0}
+    ours, theirs = build(launchkit.autotuned), build(triton.autotune)
+    launchkit.launch_autotuned(ours, (1,), **given)
+    for _ in range(2):
+        with pytest.raises(TypeError) as refused:
+            theirs[(1,)](**given, num_warps=8)
+        with pytest.raises(type(refused.value), match="num_warps"):
+            launchkit.launch_autotuned(ours, (1,), **given, num_warps=8)
+    assert launchkit.launch_autotuned(ours, (1,), **given) is theirs[(1,)](**given)
+
+
+def test_list_changed_while_another_thread_tunes_is_not_given_the_old_choice(measuring):
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow_bench(call, quantiles):
+        started.set()
+        assert go_on.wait(60)
+        call()
+        return [float(hostonly.launches()[-1].grid[0])] * 3
+
+    kernel = launchkit.autotuned(
+        sample_kernels.configs(16, 32), key=["n"], do_bench=slow_bench, name="changing"
+    )(sample_kernels.copy)
+    tuning = threading.Thread(target=launched_block, args=(kernel,))
+    tuning.start()
+    try:
+        assert started.wait(60)
+        kernel.configs = sample_kernels.configs(32, 64)
+    finally:
+        go_on.set()
+        tuning.join()
+    assert [launched_block(kernel) for _ in range(3)] == [32, 32, 32]
+
+
+def test_launch_slot_that_comes_while_fronts_change_is_never_lost():
+    kernel = launchkit.autotuned(sample_kernels.configs(16), key=["n"])(sample_kernels.copy)
+    launched_block(kernel)
+    entry = kernel._launchkit_entry
+    stop = threading.Event()
+
+    def relink():
+        while not stop.is_set():
+            entry.link(entry.direct)
+
+    other = threading.Thread(target=relink)
+    other.start()
+    try:
+        for _ in range(2000):
+            seen = []
+            launcher.set_launch_slot(lambda fn, name, seen=seen: lambda *a, **k: seen.append(name))
+            entry.fast((1,))
+            launcher.set_launch_slot(None)
+            assert len(seen) == 1
+            assert entry.fast == entry.direct
+    finally:
+        stop.set()
+        other.join()
+        launcher.set_launch_slot(None)
+
+
+def test_kernel_gets_plans_again_after_a_driver_of_another_device_type(monkeypatch):
+    kernel = launchkit.autotuned(sample_kernels.configs(16), key=["n"])(sample_kernels.copy)
+    launched_block(kernel)
+    active = triton_seam.active_driver()
+    other = type(active).__new__(type(active))
+    other.__dict__.update(vars(active))
+    other.expected_device_type = "cuda"
+    triton.runtime.driver.set_active(other)
+    launched_block(kernel)
+    triton.runtime.driver.set_active(active)
+    launched_block(kernel)
+    with counted_runs() as runs:
+        launched_block(kernel)
+    assert runs.jit == 0
+
+
+def test_heuristics_above_a_kernel_share_its_choice(measuring):
+    bench = Bench({16: 2.0, 32: 1.0})
+    configs = sample_kernels.configs(16, 32)
+    inner = launchkit.autotuned(configs, key=["n"], do_bench=bench)(sample_kernels.copy)
+    outer = triton.heuristics({"stride": lambda args: 1})(inner)
+    x = torch.empty(64)
+    with launchkit.use_store("memory:"):
+        launchkit.launch_autotuned(outer, grid_of_block, x, x, 64)
+        with launchkit.use_store("memory:"):
+            assert launched_block(inner) == 32
+    assert bench.measured == [16, 32]
+
+
+def test_wrong_call_names_the_kernel():
+    x = torch.empty(64)
+    launchkit.launch(sample_kernels.copy, (1,), x, x, 64, 1, BLOCK=16)
+    with pytest.raises(TypeError, match=r"^copy\(\)"):
+        launchkit.launch(sample_kernels.copy, (1,), x, x, 64, BLOCK=16)
+
+
+class TestVerify:
+    @pytest.fixture(autouse=True)
+    def on(self, monkeypatch):
+        from launchkit import settings
+
+        monkeypatch.setenv("LAUNCHKIT_VERIFY", "1")
+        settings.reload()
+
+    def test_cleared_caches_are_a_miss_and_no_alarm(self):
+        x = torch.empty(64)
+        for _ in range(2):
+            for _ in range(2):
+                launchkit.launch(sample_kernels.copy, (1,), x, x, 64, 1, BLOCK=16)
+            sample_kernels.copy.device_caches.clear()
+
+    def test_plan_behind_the_exact_values_is_the_one_that_is_checked(self):
+        x = torch.empty(64)
+        for n in (64, 1):
+            launchkit.launch(sample_kernels.copy, (1,), x, x, n, 1, BLOCK=16)
+            launchkit.launch(sample_kernels.copy, (1,), x, x, n, 1, BLOCK=16)
+        (body,) = [b for b in sample_kernels.copy._launchkit_entry._core._bodies.values() if b]
+        seen = body.namespace["__seen_get"].__self__
+        first, second = seen
+        seen[first] = seen[second]
+        with pytest.raises(VerifyError):
+            for n in (64, 1):
+                launchkit.launch(sample_kernels.copy, (1,), x, x, n, 1, BLOCK=16)
+
+    def test_hit_is_captured_under_verification_too(self):
+        x = torch.empty(64)
+        for _ in range(2):
+            launchkit.launch(sample_kernels.copy, (1,), x, x, 64, 1, BLOCK=16)
+        with hostonly.capturing():
+            launchkit.launch(sample_kernels.copy, (1,), x, x, 64, 1, BLOCK=16)
