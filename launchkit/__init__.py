@@ -65,13 +65,32 @@ __all__ = [
 ]
 
 
+_INSTALL = {
+    "torch": "Install it with: pip install 'launchkit-triton[torch]'.",
+    "triton": "Install it with: pip install 'launchkit-triton[torch]'.",
+    # Only an installed launchkit has the folders kernels/, tools/ and benchmarks/ in it.
+    "launchkit": "This launchkit is a source checkout, not an installation. Install it, and start "
+    "Python from another folder.",
+}
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        advice = _INSTALL.get((error.name or "").split(".")[0])
+        if advice is None:
+            raise
+        raise ImportError(f"{name} needs {error.name}. {advice}", name=error.name) from error
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"launchkit.{name}")
+        return _import(f"launchkit.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'launchkit' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(_import(home), name)
     globals()[name] = value
     return value
 

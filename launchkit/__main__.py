@@ -7,8 +7,13 @@ import sys
 
 def main() -> None:
     """Run the command line."""
-    from launchkit.tools.cli import main as run
-
+    try:
+        from launchkit.tools.cli import main as run
+    except ModuleNotFoundError as error:
+        if error.name != "launchkit.tools":
+            raise
+        sys.exit("launchkit: this is a source checkout, not an installation. Install it, and start "
+                 "Python from another folder or use the launchkit command.")  # fmt: skip
     run()
 
 

@@ -15,13 +15,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from launchkit import jsonio
+from launchkit import jsonio, settings
 from launchkit.errors import UsageError
 
-app = typer.Typer(
-    help="Measure host microseconds per launch, on a GPU or without one.",
-    invoke_without_command=True,
-)
+app = typer.Typer(invoke_without_command=True)
 
 _VARIANTS = {
     "triton_autotuner": "Autotuner",
@@ -39,16 +36,17 @@ _WIDTH = 80
 _FORMS = {"positional": "f(a, b)", "keywords": "f(a=a)", "kwargs": "f(**kw)"}
 _LEGEND = (
     "Medians. Autotuner, JIT: Triton's own launches; cache: a plain config cache in front of "
-    "kernel.fn[grid]; driver: cuLaunchKernelEx alone, in a C loop. Calls: positional f(a, b) and "
-    "literal keywords f(a=a) with a tuple grid, f(**kw) with a callable grid. "
-    "ratio: launchkit ÷ Autotuner, same call; smaller is better."
+    "kernel.fn[grid]. Calls: positional f(a, b) and literal keywords f(a=a) with a tuple grid, "
+    "f(**kw) with a callable grid. ratio: launchkit ÷ Autotuner, same call; smaller is better."
 )
+_DRIVER_LEGEND = " driver: cuLaunchKernelEx alone, in a C loop."
+CASE_NAMES = "noop_0, noop_19, noop_46, state_passing"
 
 Cases = Annotated[
     list[str] | None,
-    typer.Option("--case", help="A case to measure; may be given several times. Default: all."),
+    typer.Option("--case", help=f"One of {CASE_NAMES}; may be given several times. Default: all."),
 ]
-Rounds = Annotated[int, typer.Option(help="How often each row is timed; figures are medians.")]
+Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 Launches = Annotated[int, typer.Option(help="Launches per round and row.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")]
@@ -56,7 +54,10 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write 
 
 @app.callback()
 def main(context: typer.Context) -> None:
-    """Measure host microseconds per launch; without a subcommand: ``bench launch``."""
+    """Measure host microseconds per launch, on a GPU or without one.
+
+    Alone it is `bench launch`, which has the options.
+    """
     if context.invoked_subcommand is None:
         launch()
 
@@ -71,6 +72,7 @@ def launch(
 ) -> None:
     """Compare launches of one kernel: Triton's, a plain config cache's and launchkit's."""
     _check_output(output)
+    _check_settings()
     launch_overhead = _benchmark()
     names = tuple(dict.fromkeys(case or launch_overhead.CASES))
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -96,6 +98,16 @@ def _benchmark() -> Any:
             f"the benchmark needs torch and Triton: {error}. Install launchkit-triton[torch]."
         ) from error
     return launch_overhead
+
+
+def _check_settings() -> None:
+    """Refuse to measure launchkit while it is told to be something else."""
+    current = settings.current()
+    if current.disable or current.verify:
+        raise UsageError(
+            "LAUNCHKIT_DISABLE or LAUNCHKIT_VERIFY is set, and the figures would be those of plain "
+            "Triton or of the checks. Unset it to measure launchkit."
+        )
 
 
 def _check_output(output: Path | None) -> None:
@@ -150,7 +162,8 @@ def show(document: dict[str, Any]) -> None:
         )
         last = case
     console.print(table)
-    console.print(_LEGEND, highlight=False, markup=False)
+    legend = _LEGEND + (_DRIVER_LEGEND if "floor" in shown else "")
+    console.print(legend, highlight=False, markup=False)
 
 
 def _cell(median_us: float | None) -> str:

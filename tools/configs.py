@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,8 +37,8 @@ def list_configs(store: StorePlace = None, as_json: AsJson = False) -> None:
     found = list(opened.records())
     if as_json:
         _echo_json(opened, [_summary(record) for record in found])
-    elif found:
-        _print(_list_table(found))
+    for table in [] if as_json else _list_tables(found):
+        _print(table)
     if not found:
         _nothing(f"No tuned configs are stored in the {opened.describe()}.")
 
@@ -106,22 +107,22 @@ def _extremes_us(record: TunedRecord) -> tuple[float, float]:
 
 _LIST_COLUMNS: dict[str, Callable[[TunedRecord], str]] = {
     "kernel": lambda record: record.kernel.name,
-    "device": lambda record: f"{record.device.name} {record.device.arch}",
-    "toolchain": lambda record: record.toolchain.text,
-    "key": lambda record: record.key.text,
-    "configs": lambda record: str(len(record.configs)),
+    "key": lambda record: record.key.text.replace(":torch.", ":"),
     "chosen": lambda record: config_text(record.chosen),
+    "of": lambda record: str(len(record.configs)),
     "median µs": lambda record: _us(record.winner.median_us),
-    "slowest ÷ fastest": lambda record: f"{_summary(record)['spread']:.2f}",
+    "spread": lambda record: f"{_summary(record)['spread']:.2f}",
 }
 
 
-def _list_table(records: list[TunedRecord]) -> Table:
-    return _table(
-        "Stored tuned configs",
-        list(_LIST_COLUMNS),
-        ([column(record) for column in _LIST_COLUMNS.values()] for record in records),
-    )
+def _list_tables(records: list[TunedRecord]) -> Iterator[Table]:
+    """Yield a table per device and toolchain, which would take up the width of each row."""
+    titles = {record: f"{record.device.name} {record.device.arch}, {record.toolchain.text}"
+              for record in records}  # fmt: skip
+    for title in sorted(set(titles.values())):
+        here = [record for record in records if titles[record] == title]
+        rows = ([column(record) for column in _LIST_COLUMNS.values()] for record in here)
+        yield _table(title, list(_LIST_COLUMNS), rows)
 
 
 def _record_table(record: TunedRecord) -> Table:
@@ -139,9 +140,14 @@ def _config_row(record: TunedRecord, tuned: TunedConfig) -> list[str]:
 
 
 def _table(title: str, columns: list[str], rows: Iterator[list[str]]) -> Table:
-    table = Table(title=_cell(title), title_justify="left")
+    table = Table(
+        title=_cell(title), title_justify="left", box=box.SIMPLE_HEAD, show_edge=False,
+        pad_edge=False, collapse_padding=True,
+    )  # fmt: skip
     for column in columns:
-        table.add_column(column, overflow="fold")
+        # What is short keeps its line; the rest shares what is left.
+        wide = column in ("kernel", "key", "chosen", "config", "failed")
+        table.add_column(column, overflow="fold", no_wrap=not wide)
     for row in rows:
         table.add_row(*(_cell(text) for text in row))
     return table

@@ -22,6 +22,13 @@ class AutotunedKernel(seam.Autotuner):  # type: ignore[misc]
     declared_name: str | None = None
     launches_through_launchkit = True
 
+    def __repr__(self) -> str:
+        return f"<AutotunedKernel {self.declared_name or self.base_fn.__name__}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: a kernel is launched with a grid."""
+        raise UsageError(f"{self!r} was called without a grid. Write kernel[grid](...).")
+
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return functools.partial(launch_adopted, self, grid)
 
@@ -60,7 +67,7 @@ def autotuned(
         options: further options of ``triton.autotune``, such as ``do_bench``.
 
     Raises:
-        UsageError: a name in ``key``, ``reset_to_zero`` or ``restore_value`` is no argument of
+        UsageError: ``configs`` holds something else, a name in ``key``, ``reset_to_zero`` or ``restore_value`` is no argument of
             the kernel, or the installed Triton does not know an option.
     """
     known = inspect.signature(seam.Autotuner.__init__).parameters
@@ -71,6 +78,8 @@ def autotuned(
             f"It has: {', '.join(list(known)[1:])}.",
             options=unknown,
         )
+
+    _check_configs(configs)
 
     def decorate(fn: Any) -> AutotunedKernel:
         _check_names(fn, key=key, reset_to_zero=reset_to_zero, restore_value=restore_value)
@@ -92,6 +101,15 @@ def autotuned(
     return decorate
 
 
+def _check_configs(configs: Sequence[Any]) -> None:
+    wrong = next((config for config in configs if not hasattr(config, "all_kwargs")), None)
+    if wrong is not None:
+        raise UsageError(
+            f"configs holds {wrong!r}, which is no config. Give triton.Config objects.",
+            config=repr(wrong),
+        )
+
+
 def _check_names(fn: Any, **lists: Sequence[str] | None) -> None:
     if not hasattr(fn, "arg_names"):
         raise UsageError(
@@ -99,6 +117,11 @@ def _check_names(fn: Any, **lists: Sequence[str] | None) -> None:
             kernel=repr(fn),
         )
     for option, names in lists.items():
+        if isinstance(names, str):
+            raise UsageError(
+                f"{option} is the text {names!r}. Give a list of names: {option}=[{names!r}].",
+                option=option,
+            )
         unknown = [name for name in names or () if name not in fn.arg_names]
         if unknown:
             raise UsageError(

@@ -34,7 +34,7 @@ class Launcher:
 
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
         self.kernel = kernel
-        self.name = kernel_name(kernel)
+        self.name = getattr(kernel, "declared_name", None) or kernel_name(kernel)
         self._parts = parts
         self._wrapped: LaunchFn | None = None
         self.direct: LaunchFn = self._plain

@@ -117,13 +117,16 @@ def adopt(kernel: Any) -> Launcher:
     """Return the kernel's launcher, making it on first use.
 
     Raises:
-        UsageError: the object is no Triton kernel.
+        UsageError: the object is no Triton kernel, or no GPU driver is active.
     """
     with _adoption_lock:
         launcher: Launcher | None = getattr(kernel, "_launchkit_entry", None)
         if launcher is not None and launcher.kernel is kernel:
             return launcher
-        launcher = make_launcher(kernel, take_apart(kernel), adopt)
+        parts = take_apart(kernel)
+        if not seam.interpreting():
+            seam.require_driver()
+        launcher = make_launcher(kernel, parts, adopt)
         launcher.wrap(_slot)
         _launchers.add(launcher)
         kernel._launchkit_entry = launcher

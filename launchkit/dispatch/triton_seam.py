@@ -24,6 +24,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.autotuner import Config as TritonConfig
 from triton.runtime.jit import JITFunction
 
+from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, Toolchain
 
 __all__ = [
@@ -111,6 +112,17 @@ def is_capturing() -> bool:
 def active_driver() -> Any:
     """Return the driver that launches go to."""
     return driver_config.active
+
+
+def require_driver() -> None:
+    """Raise UsageError if Triton has no GPU to launch on."""
+    try:
+        driver_config.active  # noqa: B018 - the first access makes it
+    except RuntimeError as error:
+        raise UsageError(
+            f"Triton has no GPU to launch on ({error}). Launch on a machine with a GPU and its "
+            "driver, or call launchkit.hostonly.activate() to launch without executing.",
+        ) from error
 
 
 def current_device() -> int:

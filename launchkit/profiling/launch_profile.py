@@ -7,9 +7,11 @@ recorder's own share in it.
 from __future__ import annotations
 
 import dataclasses
+import io
 from dataclasses import dataclass
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +22,30 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class LaunchRow:
+class _Range:
+    path: tuple[str, ...]
+    layer: int | None
+
+
+@dataclass(frozen=True)
+class _KernelInRange(_Range):
+    kernel: str
+
+
+@dataclass(frozen=True)
+class _Figures:
+    launches: int
+    failed: int
+    dropped: int
+    total_us: float
+    median_us: float | None
+    p10_us: float | None
+    p90_us: float | None
+
+
+# A dataclass takes the fields of its last base first.
+@dataclass(frozen=True)
+class LaunchRow(_Figures, _KernelInRange):
     """The launches of ``kernel`` made directly in the range ``path``.
 
     ``path`` holds the names of the open ranges, outermost first, empty outside any range;
@@ -30,34 +55,13 @@ class LaunchRow:
     later ones they leave out. They are None where no launch returned.
     """
 
-    path: tuple[str, ...]
-    layer: int | None
-    kernel: str
-    launches: int
-    failed: int
-    dropped: int
-    total_us: float
-    median_us: float | None
-    p10_us: float | None
-    p90_us: float | None
-
 
 @dataclass(frozen=True)
-class RangeRow:
+class RangeRow(_Figures, _Range):
     """All launches inside the range ``path``, those in ranges nested in it included.
 
     The fields are those of ``LaunchRow``, over all kernels.
     """
-
-    path: tuple[str, ...]
-    layer: int | None
-    launches: int
-    failed: int
-    dropped: int
-    total_us: float
-    median_us: float | None
-    p10_us: float | None
-    p90_us: float | None
 
 
 class LaunchProfile:
@@ -123,6 +127,13 @@ class LaunchProfile:
             # Text, for a name may hold what rich would read as markup.
             table.add_row(*map(Text, (*cells, str(row.launches), *map(_shown_us, figures))))
         return table
+
+    def __str__(self) -> str:
+        """The table as text, for ``print(profile)``."""
+        console = Console(file=io.StringIO(), width=100, color_system=None)
+        with console.capture() as captured:
+            console.print(self.table())
+        return captured.get().rstrip()
 
     def _caption(self, rows: tuple[LaunchRow, ...]) -> str:
         parts = [f"{self.overhead_us:.2f} µs of the recorder subtracted from each launch"]

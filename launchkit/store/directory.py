@@ -215,11 +215,13 @@ class DirectoryStore(ConfigStore):
         empty = ConfigDocument(record.kernel, record.device, ())
         try:
             seen = files.signature(path)
+        except FileNotFoundError:
+            return empty
+        try:
+            # Should it be gone by now, the put fails: what was seen must not be replaced unread.
             loaded = self._load(path)
             if (loaded.kernel, loaded.device) != (record.kernel, record.device):
                 raise _foreign(path, loaded)
-        except FileNotFoundError:
-            return empty
         except BadDocumentError as error:
             if error.newer:
                 raise

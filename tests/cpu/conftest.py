@@ -39,3 +39,11 @@ def measuring(host, monkeypatch):
 
     monkeypatch.setattr(triton_seam, "executes", lambda: True)
     return host
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A DirectoryStore whose directory does not exist yet."""
+    from launchkit.store import DirectoryStore
+
+    return DirectoryStore(tmp_path / "not" / "yet" / "there")

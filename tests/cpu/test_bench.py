@@ -189,3 +189,15 @@ def test_a_compiler_that_fails_is_named_with_its_words(tmp_path, monkeypatch):
         with pytest.raises(CompilerError, match=r"no dlfcn\.h here\nSet CC"):
             floor.floor_loop(None, (1,), [], 0)
     settings.reload()
+
+
+def test_help_names_every_case():
+    assert bench.CASE_NAMES.split(", ") == list(CASES)
+
+
+@pytest.mark.parametrize("variable", ["LAUNCHKIT_DISABLE", "LAUNCHKIT_VERIFY"])
+def test_launchkit_is_not_measured_while_it_is_told_to_be_something_else(monkeypatch, variable):
+    monkeypatch.setenv(variable, "1")
+    settings.reload()
+    with pytest.raises(UsageError, match="Unset it"):
+        bench.launch(case=["noop_0"], rounds=2, launches=5)

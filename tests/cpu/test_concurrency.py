@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sample_kernels
@@ -12,6 +10,7 @@ import torch
 import triton
 from benching import grid_of_block
 from launching import launch_as_triton, plans
+from threads import in_threads
 
 import launchkit
 from launchkit import hostonly
@@ -20,17 +19,6 @@ from launchkit.dispatch.native import python_core
 pytestmark = pytest.mark.usefixtures("host")
 
 THREADS, LAUNCHES = 8, 150
-
-
-def in_threads(call):
-    barrier = threading.Barrier(THREADS)
-
-    def started(index):
-        barrier.wait()
-        return call(index)
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(started, range(THREADS)))
 
 
 def argument_sets():
@@ -73,7 +61,7 @@ def test_threads_with_mixed_arguments_launch_what_triton_launches(autotuned):
             launchkit.launch(kernel, (index + 1,), *sets[index], **options)
         return counts
 
-    counts = [sum(column) for column in zip(*in_threads(launch), strict=True)]
+    counts = [sum(column) for column in zip(*in_threads(THREADS, launch), strict=True)]
     found = [described(launch) for launch in hostonly.launches()]
     assert len(found) == THREADS * LAUNCHES
     assert sorted(found) == sorted(
@@ -102,7 +90,7 @@ def test_threads_that_make_plans_while_others_drop_them_launch_what_triton_launc
                 return False
         return True
 
-    assert all(in_threads(work))
+    assert all(in_threads(THREADS, work))
     for arguments in sets:
         launch_as_triton(sample_kernels.copy, *arguments, BLOCK=16)
 
@@ -125,7 +113,7 @@ def test_threads_that_meet_new_type_combinations_share_one_table_each(monkeypatc
         for index in random.Random(thread).sample(range(len(arguments)), len(arguments)):
             launchkit.launch(sample_kernels.mixed, (1,), *arguments[index], MODE="plain")
 
-    in_threads(work)
+    in_threads(THREADS, work)
     for each in arguments:
         launch_as_triton(sample_kernels.mixed, *each, MODE="plain")
     core = sample_kernels.mixed._launchkit_entry._core
@@ -166,6 +154,6 @@ def test_launch_of_the_same_kernel_inside_its_pre_hook():
 def test_first_launches_of_one_kernel_in_many_threads_all_launch_the_same_binary():
     kernel = launchkit.autotuned(sample_kernels.configs(16, 32), ["n"])(sample_kernels.copy)
     x = torch.empty(64)
-    compiled = in_threads(lambda _: launchkit.launch_autotuned(kernel, (1,), x, x, 64, 1))
+    compiled = in_threads(THREADS, lambda _: launchkit.launch_autotuned(kernel, (1,), x, x, 64, 1))
     assert len({each.hash for each in compiled}) == 1
     assert len(hostonly.launches()) == THREADS

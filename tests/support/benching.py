@@ -1,9 +1,14 @@
 """A benchmark function for tests: fixed times per config, told apart by what is launched."""
 
+import sample_kernels
 import torch
+import triton
+from triton.runtime.errors import OutOfResources
 
 import launchkit
 from launchkit import hostonly
+
+BLOCKS = (16, 32, 64)
 
 
 class Bench:
@@ -44,3 +49,20 @@ def triton_block(kernel, n=64, x=None):
     x = torch.empty(64) if x is None else x
     kernel[grid_of_block](x, x, n, 1)
     return hostonly.launches()[-1].grid[0]
+
+
+def too_big():
+    """What Triton raises for a config that needs more shared memory than there is."""
+    return OutOfResources(300_000, 232_448, "shared memory")
+
+
+def kernel_with(bench, blocks=BLOCKS, configs=None, key=("n",), **options):
+    """The ``copy`` kernel, autotuned by launchkit over ``blocks`` or ``configs``."""
+    configs = sample_kernels.configs(*blocks) if configs is None else configs
+    return launchkit.autotuned(configs, list(key), do_bench=bench, **options)(sample_kernels.copy)
+
+
+def triton_kernel_with(bench, blocks=BLOCKS, configs=None, key=("n",), **options):
+    """The ``copy`` kernel, autotuned by Triton over ``blocks`` or ``configs``."""
+    configs = sample_kernels.configs(*blocks) if configs is None else configs
+    return triton.autotune(configs, list(key), do_bench=bench, **options)(sample_kernels.copy)

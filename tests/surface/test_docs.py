@@ -13,6 +13,13 @@ import launchkit
 from launchkit import hostonly, settings
 from launchkit.tools import cli
 
+# What the scan example takes from its surroundings.
+SCAN_TENSORS = """
+import torch
+chunk_states, dA_cumsum = torch.empty(4, 2, 6), torch.empty(2, 4, 8)
+last_chunk_indices = slots = torch.tensor([1, 3], dtype=torch.int32)
+cache = torch.empty(5, 2, 2, 3)
+"""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -51,7 +58,7 @@ def test_readme_examples_run_as_they_stand(tmp_path, capsys):
     """On the host-only driver: CPU tensors stand for the GPU's, foreign kernels are examples."""
     blocks = re.findall(r"```python\n(.*?)```", text("README.md"), re.DOTALL)
     source = "\n".join(block.replace('device="cuda"', 'device="cpu"') for block in blocks)
-    source = source.replace("their_autotuned_kernel", "add_one").replace(
+    source = SCAN_TENSORS + source.replace("their_autotuned_kernel", "add_one").replace(
         "their_plain_jit_kernel", "add_one.fn"
     )
     path = tmp_path / "readme_example.py"
@@ -60,9 +67,25 @@ def test_readme_examples_run_as_they_stand(tmp_path, capsys):
     module = importlib.util.module_from_spec(spec)
     with launchkit.use_store("memory:"), hostonly.activate(arch=90):
         spec.loader.exec_module(module)
+    assert module.states.shape == (4, 2, 6)
     printed = capsys.readouterr().out
-    assert "add_one" in printed
+    assert re.search(r"mixer +7 +add_one +1 ", printed), printed
     assert isinstance(module.profile, launchkit.LaunchProfile)
     assert [(row.kernel, row.layer, row.launches) for row in module.profile.rows] == [
-        ("readme_example.add_one", 7, 1)
+        ("add_one", 7, 1)
     ]
+
+
+def test_no_document_holds_a_placeholder():
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        ROOT / "benchmarks/results/README.md",
+    ]:
+        assert "@@" not in path.read_text(encoding="utf-8"), path
+
+
+def test_results_folder_holds_what_its_readme_lists_and_no_more():
+    results = ROOT / "benchmarks" / "results"
+    listed = set(re.findall(r"`(\w+\.json)`", (results / "README.md").read_text(encoding="utf-8")))
+    assert listed == {path.name for path in results.glob("*.json")}

@@ -51,9 +51,11 @@ def test_unknown_name_is_an_attribute_error():
         launchkit.Config
 
 
-def test_star_import_brings_exactly_the_public_names():
+def test_star_import_brings_exactly_the_public_names(tmp_path):
     code = "from launchkit import *; print(*sorted(n for n in dir() if not n.startswith('_')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == sorted(launchkit.__all__)
 
 

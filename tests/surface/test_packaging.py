@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,10 +33,10 @@ def test_types_the_stub_source_and_the_command_are_installed():
     assert [script.value for script in scripts] == ["launchkit.__main__:main"]
 
 
-def test_command_reports_the_version_and_refuses_bad_use():
+def test_command_reports_the_version_and_refuses_bad_use(tmp_path):
     def run(*options):
         command = [sys.executable, "-m", "launchkit", *options]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert run("--version").stdout.strip() == f"launchkit {launchkit.__version__}"
     assert run("no-such-command").returncode == 2
@@ -43,3 +44,16 @@ def test_command_reports_the_version_and_refuses_bad_use():
     assert refused.returncode == 2
     assert "noop_46" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_checkout_that_is_not_installed_says_so():
+    """Python started in the checkout finds launchkit/ there, without the packages mapped into it."""
+    code = "import sys; sys.path.insert(0, ''); import launchkit; launchkit.kernels"
+    for command in (["-c", code], ["-m", "launchkit"]):
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+        result = subprocess.run(
+            [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert result.returncode == 1
+        assert "source checkout, not an installation" in result.stderr
