@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import random
 
 import pytest
 import sample_kernels
 import torch
 import triton
+from launching import counted_runs
 
 import launchkit
 from launchkit import hostonly
@@ -80,10 +83,10 @@ KERNELS = {
 }
 
 
-def split(rng, values):
-    """Pass the first few arguments by position, the rest by keyword in any order."""
+def split(rng, values, most=None):
+    """Pass the first few arguments, ``most`` at most, by position, the rest by keyword."""
     names = list(values)
-    cut = rng.randrange(len(names) + 1)
+    cut = rng.randrange((len(names) if most is None else most) + 1)
     named = names[cut:]
     rng.shuffle(named)
     return [values[name] for name in names[:cut]], {name: values[name] for name in named}
@@ -98,19 +101,50 @@ def last_launch():
     return hostonly.launches()[-1]
 
 
+def assert_same_launches(calls, ours, theirs):
+    """Make each call both ways: same launches, and ours need Triton once a variant at most.
+
+    A call is (grid, args, kwargs, key); a variant is a compiled kernel and the key for which it
+    was chosen. A guard that misses where it need not would run Triton more often.
+    """
+    slow, variants = 0, set()
+    for grid, args, kwargs, key in calls:
+        hostonly.clear()
+        with counted_runs() as runs:
+            compiled = ours(grid, *args, **kwargs)
+        launched = hostonly.launches()
+        hostonly.clear()
+        assert theirs(grid, *args, **kwargs) is compiled
+        assert launched == hostonly.launches(), (args, kwargs)
+        assert len(launched) == 1
+        slow += runs.total > 0
+        variants.add((compiled, key))
+    assert slow <= len(variants) <= SETS // 5
+
+
+def subscript(kernel):
+    """``kernel[grid](...)``, as a function of the grid and the arguments."""
+    return lambda grid, *args, **kwargs: kernel[grid](*args, **kwargs)
+
+
+def finer(name, values):
+    """What a plan tells apart though Triton does not: the live types behind a declared type."""
+    return (type(values["alpha"]), values["n"].bit_length() > 31) if name == "typed" else None
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_jit_kernels_launch_as_triton_does(name):
     kernel, make = KERNELS[name]
     rng = random.Random(f"jit {name}")
-    for _ in range(SETS):
-        values, options = make(rng)
-        grid = random_grid(rng)
-        args, kwargs = split(rng, values)
-        ours = launchkit.launch(kernel, grid, *args, **kwargs, **options)
-        our_launch = last_launch()
-        theirs = kernel[grid](*args, **kwargs, **options)
-        assert ours is theirs
-        assert our_launch == last_launch(), values
+
+    def calls():
+        for _ in range(SETS):
+            values, options = make(rng)
+            args, kwargs = split(rng, values)
+            yield random_grid(rng), args, {**kwargs, **options}, finer(name, values)
+
+    ours = functools.partial(launchkit.launch, kernel)
+    assert_same_launches(calls(), ours, subscript(kernel))
 
 
 def autotuned_pair(kernel, keys, configs):
@@ -124,19 +158,18 @@ def autotuned_pair(kernel, keys, configs):
 def test_autotuned_kernels_launch_as_triton_does(spelling):
     ours, theirs = autotuned_pair(sample_kernels.copy, ["n"], sample_kernels.configs(16, 32))
     rng = random.Random(f"autotuned {spelling}")
-    for _ in range(SETS):
-        values, _ = copy_arguments(rng)
-        del values["BLOCK"]
-        args, kwargs = split(rng, values)
-        grid = random_grid(rng)
-        if spelling == "function":
-            compiled = launchkit.launch_autotuned(ours, grid, *args, **kwargs)
-        else:
-            compiled = ours[grid](*args, **kwargs)
-        our_launch = last_launch()
-        assert theirs[grid](*args, **kwargs) is compiled
-        assert our_launch == last_launch(), values
-        assert ours.best_config is theirs.best_config
+
+    def calls():
+        for _ in range(SETS):
+            values, _ = copy_arguments(rng)
+            del values["BLOCK"]
+            args, kwargs = split(rng, values)
+            yield random_grid(rng), args, kwargs, values["n"]
+            assert ours.best_config is theirs.best_config
+
+    launch = functools.partial(launchkit.launch_autotuned, ours)
+    launch = subscript(ours) if spelling == "subscript" else launch
+    assert_same_launches(calls(), launch, subscript(theirs))
 
 
 def heuristic_layers(order, wrap):
@@ -153,17 +186,51 @@ def test_kernels_under_heuristics_launch_as_triton_does(order):
     ours = heuristic_layers(order, launchkit.autotuned)
     theirs = heuristic_layers(order, triton.autotune)
     rng = random.Random(order)
-    for _ in range(SETS):
-        values, _ = mixed_arguments(rng)
-        values.pop("SIZE", None)
-        mode = values.pop("MODE")
-        assert mode
-        values["n"] = rng.choice((1, 2, 3, 16))
-        grid = random_grid(rng)
-        compiled = launchkit.launch_autotuned(ours, grid, **values)
-        our_launch = last_launch()
-        assert theirs[grid](**values) is compiled
-        assert our_launch == last_launch(), values
+
+    def calls():
+        for _ in range(SETS):
+            values, _ = mixed_arguments(rng)
+            values.pop("SIZE", None)
+            del values["MODE"]
+            values["n"] = rng.choice((1, 2, 3, 16))
+            yield random_grid(rng), (), values, values["n"]
+
+    launch = functools.partial(launchkit.launch_autotuned, ours)
+    assert_same_launches(calls(), launch, subscript(theirs))
+
+
+# Lists of configs; alpha and flag are no constexprs.
+SUPPLYING = [
+    [{"MODE": "plain"}, {"MODE": "shift"}],
+    [{"MODE": "plain", "alpha": 0.25}, {"MODE": "plain", "alpha": 0.5}],
+    [{"MODE": "shift", "alpha": 1, "SIZE": 32}],
+    [{"MODE": "shift", "alpha": 0.5}, {"MODE": "shift", "alpha": 0.5, "SIZE": 32}],
+    [{"MODE": "shift", "flag": True, "alpha": -0.0}, {"MODE": "plain", "flag": 3, "alpha": 0.5}],
+]
+
+
+def test_config_lists_that_supply_other_arguments_than_before_launch_as_triton_does():
+    ours, theirs = autotuned_pair(sample_kernels.mixed, ["n"], [triton.Config({"MODE": "plain"})])
+    rng = random.Random("supplying")
+
+    def calls():
+        for index in range(SETS):
+            supplying = SUPPLYING[index // 100 % len(SUPPLYING)]
+            if index % 100 == 0:
+                ours.configs = [triton.Config(values) for values in supplying]
+                theirs.configs = ours.configs
+                theirs.cache.clear()  # Triton would go on with what the old list gave
+            values, _ = mixed_arguments(rng)
+            values["n"] = rng.choice((1, 16, 7))
+            supplied = {name for config in supplying for name in config}
+            # What comes behind a supplied parameter cannot be passed by position.
+            leading = list(itertools.takewhile(lambda name: name not in supplied, values))
+            given = {name: value for name, value in values.items() if name not in supplied}
+            args, kwargs = split(rng, given, len(leading))
+            yield random_grid(rng), args, kwargs, (index // 100, values["n"])
+
+    launch = functools.partial(launchkit.launch_autotuned, ours)
+    assert_same_launches(calls(), launch, subscript(theirs))
 
 
 def test_hits_take_neither_autotuner_run_nor_jitfunction_run(monkeypatch):

@@ -64,6 +64,19 @@ def check(case, initial, out, final=None):
         assert_near(final.flatten(2), expected[1], magnitude[1], steps)
 
 
+def run_fused(case, initial, cache, slots, **options):
+    """Pass the states, and write the final ones into ``slots`` of ``cache``."""
+    return state_passing(
+        case.states,
+        case.dA,
+        case.last,
+        initial,
+        final_states_out=cache,
+        final_state_indices=slots,
+        **options,
+    )
+
+
 @pytest.mark.parametrize("with_initial", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_states_after_each_chunk_match_the_reference(dtype, with_initial):
@@ -87,14 +100,7 @@ def test_random_sizes_match_the_reference(seed):
     case = make_case(seed, last, **sizes, chunk=pick(1, 9), dtype=DTYPES[seed % 3])
     _, cache = make_cache(len(last), **sizes, dtype=torch.float32)
     slots = torch.randperm(len(last), generator=rng)
-    out = state_passing(
-        case.states,
-        case.dA,
-        case.last,
-        case.initial,
-        final_states_out=cache,
-        final_state_indices=slots,
-    )
+    out = run_fused(case, case.initial, cache, slots)
     check(case, case.initial, out, cache[slots])
 
 
@@ -115,13 +121,7 @@ def test_final_states_fill_their_slots_and_no_other_byte(dtype, index_dtype):
     case = make_case(3, dtype=dtype)
     raw, cache = make_cache(7, 3, 5, 16, dtype)
     slots = torch.tensor([6, 0, 3], dtype=index_dtype)
-    out = state_passing(
-        case.states,
-        case.dA,
-        case.last,
-        final_states_out=cache,
-        final_state_indices=slots,
-    )
+    out = run_fused(case, None, cache, slots)
     check(case, None, out, cache[slots.long()])
     assert torch.equal(cache[slots.long()].flatten(2), out[case.last.long()])
     cache[slots.long()] = torch.zeros((), dtype=dtype)
@@ -135,14 +135,7 @@ def test_final_write_has_the_bits_of_the_separate_write_back():
     slots = torch.tensor([2, 4, 1], dtype=torch.int32)
     _, fused = make_cache(5, 3, 5, 16, torch.bfloat16)
     _, separate = make_cache(5, 3, 5, 16, torch.bfloat16)
-    out = state_passing(
-        case.states,
-        case.dA,
-        case.last,
-        case.initial,
-        final_states_out=fused,
-        final_state_indices=slots,
-    )
+    out = run_fused(case, case.initial, fused, slots)
     final_state_writeback_separate(out, case.last, separate, slots)
     assert torch.equal(fused.view(torch.int16), separate.view(torch.int16))
 
@@ -151,15 +144,7 @@ def test_final_states_are_rounded_once_to_the_dtype_of_the_cache():
     case = make_case(5, dtype=torch.bfloat16)
     _, cache = make_cache(3, 3, 5, 16, torch.float32)
     slots = torch.arange(3)
-    out = state_passing(
-        case.states,
-        case.dA,
-        case.last,
-        case.initial.float(),
-        out_dtype=torch.float16,
-        final_states_out=cache,
-        final_state_indices=slots,
-    )
+    out = run_fused(case, case.initial.float(), cache, slots, out_dtype=torch.float16)
     assert out.dtype == torch.float16
     check(case, case.initial, out, cache)
 
@@ -167,13 +152,7 @@ def test_final_states_are_rounded_once_to_the_dtype_of_the_cache():
 def test_a_negative_slot_is_skipped():
     case = make_case(6)
     raw, cache = make_cache(2, 3, 5, 16, torch.float32)
-    state_passing(
-        case.states,
-        case.dA,
-        case.last,
-        final_states_out=cache[1:],
-        final_state_indices=torch.tensor([-1, -1, -1]),
-    )
+    run_fused(case, None, cache[1:], torch.tensor([-1, -1, -1]))
     assert (raw == GUARD_BYTE).all()
 
 
@@ -195,14 +174,7 @@ def test_an_empty_sequence_keeps_its_initial_state_and_disturbs_no_other(last, w
     initial = case.initial if with_initial else None
     _, cache = make_cache(len(last), 3, 5, 16, torch.float32)
     slots = torch.arange(len(last))
-    out = state_passing(
-        case.states,
-        case.dA,
-        case.last,
-        initial,
-        final_states_out=cache,
-        final_state_indices=slots,
-    )
+    out = run_fused(case, initial, cache, slots)
     check(case, initial, out, cache)
     seen = -1
     for seq, chunk in enumerate(last):
@@ -215,14 +187,7 @@ def test_an_empty_sequence_keeps_its_initial_state_and_disturbs_no_other(last, w
 def test_only_empty_sequences_need_no_chunk():
     case = make_case(8, (-1, -1))
     _, cache = make_cache(2, 3, 5, 16, torch.float32)
-    out = state_passing(
-        case.states,
-        case.dA,
-        case.last,
-        case.initial,
-        final_states_out=cache,
-        final_state_indices=torch.tensor([1, 0]),
-    )
+    out = run_fused(case, case.initial, cache, torch.tensor([1, 0]))
     assert out.shape == (0, 3, 80)
     assert torch.equal(cache.flip(0), case.initial)
 

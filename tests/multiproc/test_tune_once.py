@@ -36,6 +36,22 @@ def test_processes_that_tune_together_leave_one_record_and_agree_afterwards(tmp_
     assert not list(store.rglob("*.tmp*"))
 
 
+def test_sixteen_processes_on_one_cold_key_leave_one_record_of_three_configs(tmp_path):
+    store = tmp_path / "store"
+    blocks = [16, 32, 64, 32] * 4
+    processes = [workers.start(store, FASTEST[block], wait=True) for block in blocks]
+    workers.release(processes)
+    said = [workers.finished(process)[0] for process in processes]
+    assert all(each["measured"] in ([], [16, 32, 64]) for each in said)
+    assert [16, 32, 64] in [each["measured"] for each in said]
+    (record,) = records(store)
+    assert len(record.configs) == 3
+    assert record.chosen in [config.config for config in record.configs]
+    (block,) = {int(value.value) for value in record.chosen if value.name == "BLOCK"}
+    assert workers.run(store, None)["block"] == block
+    assert not list(store.rglob("*.tmp*"))
+
+
 def test_process_killed_while_it_tunes_leaves_the_store_readable(tmp_path):
     store = tmp_path / "store"
     workers.run(store, FASTEST[32])

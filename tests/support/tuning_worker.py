@@ -1,7 +1,8 @@
 """One process that launches an autotuned kernel over a store; prints what happened as JSON.
 
-Usage: tuning_worker.py STORE TIMES [ROUNDS] where TIMES is JSON: block → milliseconds, or null to
-fail on any benchmark, and a negative time sleeps for ever once it has said so.
+Usage: tuning_worker.py STORE TIMES [ROUNDS [wait]] where TIMES is JSON: block → milliseconds, or
+null to fail on any benchmark, and a negative time sleeps for ever once it has said so. With "wait"
+it says that it is ready, and launches when it reads a line.
 """
 
 import json
@@ -48,6 +49,10 @@ def main():
         )
         kernel = tune(sample_kernels.copy)
         x = torch.empty(64)
+        if "wait" in sys.argv[4:]:
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+            sys.stdin.readline()
         for _ in range(rounds):
             launchkit.launch_autotuned(kernel, grid_of_block, x, x, 64, 1)
         entry = kernel._launchkit_entry

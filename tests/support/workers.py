@@ -9,8 +9,11 @@ import sys
 WORKER = pathlib.Path(__file__).with_name("tuning_worker.py")
 
 
-def start(store, times, rounds=1, **environment):
-    """Start a worker that sees the same packages as this process."""
+def start(store, times, rounds=1, wait=False, **environment):
+    """Start a worker that sees the same packages as this process.
+
+    With ``wait`` it does not launch before ``release``.
+    """
     paths = [str(WORKER.parent), *sys.path]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment}
     command = [
@@ -21,10 +24,19 @@ def start(store, times, rounds=1, **environment):
         str(store),
         json.dumps(times),
         str(rounds),
+        *(["wait"] if wait else []),
     ]
-    return subprocess.Popen(
-        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def release(processes):
+    """Let waiting workers launch, all at once, when the last of them is ready."""
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 def finished(process):
