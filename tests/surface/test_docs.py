@@ -10,8 +10,8 @@ from pathlib import Path
 import typer.main
 
 import launchkit
-from launchkit import hostonly, settings
-from launchkit.tools import cli
+from launchkit import hostonly, jsonio, settings
+from launchkit.tools import bench, cli
 
 # What the scan example takes from its surroundings.
 SCAN_TENSORS = """
@@ -89,3 +89,13 @@ def test_results_folder_holds_what_its_readme_lists_and_no_more():
     results = ROOT / "benchmarks" / "results"
     listed = set(re.findall(r"`(\w+\.json)`", (results / "README.md").read_text(encoding="utf-8")))
     assert listed == {path.name for path in results.glob("*.json")}
+
+
+def test_table_of_the_readme_is_the_committed_result(capsys):
+    path = ROOT / "benchmarks" / "results" / "launch_h200.json"
+    bench.show(jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**6))
+    table = capsys.readouterr().out.split("Medians.")[0]
+    rows = [line.strip() for line in table.splitlines() if line.strip()]
+    readme = [line.strip() for line in text("README.md").splitlines()]
+    assert len(rows) == 15
+    assert set(rows) <= set(readme)
