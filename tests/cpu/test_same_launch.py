@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import random
 
 import pytest
@@ -224,9 +223,9 @@ def test_config_lists_that_supply_other_arguments_than_before_launch_as_triton_d
             values["n"] = rng.choice((1, 16, 7))
             supplied = {name for config in supplying for name in config}
             # What comes behind a supplied parameter cannot be passed by position.
-            leading = list(itertools.takewhile(lambda name: name not in supplied, values))
+            leading = [name in supplied for name in values].index(True)
             given = {name: value for name, value in values.items() if name not in supplied}
-            args, kwargs = split(rng, given, len(leading))
+            args, kwargs = split(rng, given, leading)
             yield random_grid(rng), args, kwargs, (index // 100, values["n"])
 
     launch = functools.partial(launchkit.launch_autotuned, ours)

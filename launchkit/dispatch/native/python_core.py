@@ -190,7 +190,9 @@ class PythonCore:
         return self._make_front(self._table_lines(), first, extra)
 
     def _signature(self) -> tuple[str, dict[str, Any]]:
-        parts, namespace, optional = ["__grid", "/"], {}, False
+        # A config list that is new to this core may give what a caller used to: what is missing
+        # finds no body, and on the long way either the new list or Triton's error.
+        parts, namespace, optional = ["__grid", "/"], {}, self._autotuner is not None
         for param in self._params:
             if param.keyword_only and "*" not in parts:
                 parts.append("*")
