@@ -1,0 +1,16 @@
+"""Tests run away from the checkout, as users do: launchkit is the installed one everywhere."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def away_from_the_checkout(tmp_path_factory):
+    """A Python started in the checkout would find launchkit/ there, without what is mapped in."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("elsewhere"))
+    yield
+    os.chdir(before)
