@@ -6,7 +6,6 @@ whose launches cannot be shortened (one with a pre_hook, say) is still chosen on
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from launchkit.configs import (
 from launchkit.dispatch import fingerprint, tuning
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import kernel_name
+from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.stores import store_record, stored_record
 from launchkit.errors import CaptureError, TuningFailedError, UnfingerprintableError
 from launchkit.keys import DeviceId, KernelId, LaunchKey
@@ -52,7 +52,7 @@ class _Choices:
 
     def remember(self, place: _Place, config: Any) -> None:
         if len(self.by_place) >= MAX_CHOICES:
-            for old in list(itertools.islice(self.by_place, MAX_CHOICES // 4)):
+            for old in list(self.by_place)[: MAX_CHOICES // 4]:
                 self.by_place.pop(old, None)
         self.by_place[place] = config
 
@@ -89,8 +89,8 @@ class ConfigChooser:
         self._kernel_id: KernelId | UnfingerprintableError | None = None
         self._choices = _Choices(autotuner.configs[:], {})
 
-    def choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the live config for a launch, tuning if nothing else knows it.
+    def choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ConfigPin:
+        """Return the live config for a launch and its list, tuning if nothing else knows it.
 
         ``kwargs`` hold ``grid`` and ``warmup`` as Triton's own run passes them on.
 
@@ -99,14 +99,16 @@ class ConfigChooser:
             CaptureError: the choice needs a benchmark while a CUDA graph is captured.
             TuningFailedError: no config could be run.
         """
-        choices = self._choices
-        if self._autotuner.configs != choices.configs:
-            choices = self._choices = _Choices(self._autotuner.configs[:], {})
-        config = choices.configs[0]
-        if len(choices.configs) > 1:
-            config = self._choose(choices, (args, kwargs))
-        self._autotuner.best_config = config
-        return config
+        live = self._autotuner.configs
+        if len(live) == 1:
+            choice = ConfigPin(live[0], live[:])
+        else:
+            choices = self._choices
+            if live != choices.configs:
+                choices = self._choices = _Choices(live[:], {})
+            choice = ConfigPin(self._choose(choices, (args, kwargs)), choices.configs)
+        self._autotuner.best_config = choice.config
+        return choice
 
     def _choose(self, choices: _Choices, arguments: tuning.Arguments) -> Any:
         bound = fingerprint.bind(self._jit, *arguments)
@@ -115,7 +117,7 @@ class ConfigChooser:
         place = (seam.device_identity(device), device, key)
         config = choices.by_place.get(place)
         if config is None:
-            config = self._find(choices, self._question(place, arguments))
+            config = self._find(choices, self._question(choices.configs, place, arguments))
             choices.remember(place, config)
         return config
 
@@ -139,8 +141,8 @@ class ConfigChooser:
                 config = self._known(question)
             return self._tune(question) if config is None else config
 
-    def _question(self, place: _Place, arguments: tuning.Arguments) -> _Question:
-        configs = tuning.prune(self._autotuner, arguments)
+    def _question(self, live: Any, place: _Place, arguments: tuning.Arguments) -> _Question:
+        configs = tuning.prune(self._autotuner, live, arguments)
         # Neither a choice of one nor a run that executes nothing is worth an identity.
         decided = len(configs) == 1 or not seam.executes()
         identities = [] if decided else [identify(config.all_kwargs()) for config in configs]

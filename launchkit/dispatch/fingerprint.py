@@ -51,7 +51,7 @@ def launch_key(jit: Any, keys: tuple[str, ...], bound: Mapping[str, Any]) -> Lau
     Raises:
         UnfingerprintableError: a key value has no stable identity.
     """
-    values = tuple(encode_value(name, bound[name]) for name in keys if name in bound)
+    values = tuple(encode_value(name, bound[name]) for name in dict.fromkeys(keys) if name in bound)
     dtypes = tuple((param.name, dtype_text(bound.get(param.name))) for param in jit.params)
     return LaunchKey(values, dtypes)
 

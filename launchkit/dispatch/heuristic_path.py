@@ -11,6 +11,7 @@ from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
 from launchkit.dispatch.layers import KernelParts
 from launchkit.dispatch.native.python_core import MISS, PythonCore
+from launchkit.dispatch.plan import ConfigPin
 
 
 class HeuristicLauncher(AutotunedLauncher):
@@ -31,10 +32,10 @@ class HeuristicLauncher(AutotunedLauncher):
         return None  # the inner kernel's launcher has the plans
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        config = self._known_choice(grid, args, kwargs)
-        if config is None or config.pre_hook is not None:
+        choice = self._known_choice(grid, args, kwargs)
+        if choice is None or choice.config.pre_hook is not None:
             return MISS
-        return self._launch_with(config, grid, args, kwargs)
+        return self._launch_with(choice.config, grid, args, kwargs)
 
     def _launch_with(
         self, config: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -44,10 +45,11 @@ class HeuristicLauncher(AutotunedLauncher):
         return self._inner.whole(grid, *args, **full)
 
     def _launch_chosen(
-        self, config: Any, configs: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        config = choice.config
         if config.pre_hook is not None or seam.interpreting() or clash(config, kwargs):
-            return super()._launch_chosen(config, configs, grid, args, kwargs)
+            return super()._launch_chosen(choice, grid, args, kwargs)
         return self._launch_with(config, grid, args, kwargs)
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

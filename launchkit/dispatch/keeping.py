@@ -44,7 +44,7 @@ def make_core(
         )
         for param in jit.params
     )
-    if not generable(params) or not supplied <= {param.name for param in params}:
+    if not generable(params):
         return None
     return PythonCore(params, jit, autotuner, choose_only, relink)
 
@@ -55,26 +55,24 @@ def keep_plan(
     compiled: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    config: Any = None,
-    configs: Any = None,
+    choice: ConfigPin | None = None,
 ) -> None:
-    """Keep what Triton just launched as a plan, if nothing stands against a shortcut.
-
-    ``configs``: the list that ``config`` was chosen from, as it was before the choice.
-    """
+    """Keep what Triton just launched as a plan, if nothing stands against a shortcut."""
     if core is None or compiled is None or seam.shortcut_obstacle(jit, compiled) is not None:
         return
-    # What this config leaves out, though another one gives it, has its default.
-    supplied = {} if config is None else {**core.defaults, **config.kwargs}
+    # What this config leaves out, though another one gives it, has its default; what is no
+    # parameter is an option of the compiler.
+    given = {} if choice is None else choice.config.kwargs
+    supplied = {**core.defaults, **{n: v for n, v in given.items() if n in core.parameters}}
 
     def make_plan() -> LaunchPlan | None:
         place = seam.cache_slot(jit, seam.current_device(), compiled)
         if place is None:
             return None
-        return LaunchPlan(compiled, place, seam.used_globals(jit), config, supplied)
+        return LaunchPlan(compiled, place, seam.used_globals(jit), choice, supplied)
 
     if core.supplied >= supplied.keys():  # else the list changed while this launch was under way
-        renew(core, args, kwargs, configs, make_plan)
+        renew(core, args, kwargs, None if choice is None else choice.configs, make_plan)
 
 
 def renew(

@@ -6,6 +6,7 @@ launch, and keeps a plan for the next time where that is allowed.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +24,7 @@ LaunchFn = Callable[..., Any]
 """Called as ``fn(grid, *args, **kwargs)``; returns the compiled kernel, as Triton does."""
 
 # Held for two assignments: a launch slot may come while a core puts a new front in.
-_link_lock = threading.Lock()
+_link_lock = threading.RLock()
 
 
 class Launcher:
@@ -50,16 +51,21 @@ class Launcher:
     def link(self, launch: LaunchFn) -> None:
         """Take ``launch`` as the kernel's own function; a launch slot in front stays there."""
         direct = self._checked(launch) if settings.current().verify else launch
+        # Held until the lock is free: the last reference to an old one may run a finalizer.
+        old = (self.direct, self.fast)
         with _link_lock:
             self.direct = direct
             self.fast = self._wrapped or direct
+        del old
 
     def wrap(self, wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:
         """Put ``wrap(fn, name)`` in front of the launch, or take it away with None."""
         wrapped = None if wrap is None else wrap(self.whole, self.name)
+        old = (self._wrapped, self.fast)
         with _link_lock:
             self._wrapped = wrapped
             self.fast = wrapped or self.direct
+        del old
 
     def _checked(self, launch: LaunchFn) -> LaunchFn:
         def checked(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -121,19 +127,24 @@ class AutotunedLauncher(Launcher):
         )
         self._core: PythonCore | None = None
         self._choices: PythonCore | None = None
-        self._fitted: frozenset[str] | None = None
+        self._supplied: frozenset[str] = frozenset()
+        self._fitted: tuple[Any, ...] = ()
         self._fit_cores()
 
     def _fit_cores(self) -> None:
-        """Make the cores for the parameters that the config list supplies today."""
-        supplied = frozenset(name for config in self._tuner.configs for name in config.kwargs)
-        if supplied == self._fitted:
+        """Make the cores for the keys and for what the config list supplies today."""
+        configs, keys = self._tuner.configs, tuple(self._tuner.keys)
+        supplied = frozenset(name for config in configs for name in config.kwargs)
+        plain = all(seam.is_plain_config(config) for config in configs)
+        if (supplied, keys, plain) == self._fitted:
             return
+        self._supplied = supplied
         heuristic = supplied.union(*(layer.values for layer in self._parts.inner_heuristics))
-        keys = tuple(self._tuner.keys)
-        self._choices = make_core(self._parts.jit, keys, heuristic, self._tuner, choose_only=True)
-        self._core = self._make_core(keys, supplied)
-        self._fitted = supplied
+        make = functools.partial(make_core, self._parts.jit, keys)
+        # A config of a class of its own may say anything anew at each launch.
+        self._choices = make(heuristic, self._tuner, choose_only=True) if plain else None
+        self._core = self._make_core(keys, supplied) if plain else None
+        self._fitted = (supplied, keys, plain)
         self.link(self._front())
 
     def _make_core(self, keys: tuple[str, ...], supplied: frozenset[str]) -> PythonCore | None:
@@ -150,50 +161,54 @@ class AutotunedLauncher(Launcher):
 
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch the long way, and keep a plan where that is allowed."""
-        configs = self._tuner.configs[:]
-        known = self._known_choice(grid, args, kwargs)
-        if known is not None:
-            return self._launch_chosen(known, configs, grid, args, kwargs)
+        choice = self._known_choice(grid, args, kwargs)
+        if choice is not None:
+            return self._launch_chosen(choice, grid, args, kwargs)
         self._fit_cores()
-        config = self._config(grid, args, kwargs)
-        if config is None:
+        choice = self._choose(grid, args, kwargs)
+        if choice is None:
             return self._autotuner_run(grid, args, kwargs)
+        compiled = self._launch_chosen(choice, grid, args, kwargs)
         if self._choices is not None:
-            renew(self._choices, args, kwargs, configs, lambda: ConfigPin(config))
-        return self._launch_chosen(config, configs, grid, args, kwargs)
+            renew(self._choices, args, kwargs, choice.configs, lambda: choice)
+        return compiled
 
-    def _known_choice(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any | None:
-        """Return the config of an earlier launch with the same keys and dtypes, or None.
+    def _known_choice(
+        self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ConfigPin | None:
+        """Return the choice of an earlier launch with the same keys and dtypes, or None.
 
         What gets no plan (a config with a pre_hook, an argument of a type that the guard does
         not know) comes here each time, and must not cost more than Triton's own Autotuner.
         """
         choices = self._choices
-        plan = MISS if choices is None else choices.launch(grid, *args, **kwargs)
-        if plan is MISS or clash(plan.config, kwargs):
+        found: Any = MISS if choices is None else choices.launch(grid, *args, **kwargs)
+        if found is MISS or clash(found.config, kwargs):
             return None
-        self._tuner.best_config = plan.config
-        return plan.config
+        self._tuner.best_config = found.config
+        choice: ConfigPin = found
+        return choice
 
     def _launch_chosen(
-        self, config: Any, configs: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        core = self._core
-        chosen = config.all_kwargs()
+        core, config = self._core, choice.config
         if config.pre_hook is not None:
-            positional = dict(zip(self._tuner.arg_names, args, strict=False))
-            config.pre_hook({**positional, **kwargs, "grid": grid, "warmup": False, **chosen})
+            named = {**dict(zip(self._tuner.arg_names, args, strict=False)), **kwargs}
+            config.pre_hook({**named, "grid": grid, "warmup": False, **config.all_kwargs()})
+        # Asked again: a hook may change its config.
+        chosen = config.all_kwargs()
         compiled = self._tuner.fn.run(*args, grid=grid, warmup=False, **kwargs, **chosen)
         if config.pre_hook is None:
-            keep_plan(core, self._parts.jit, compiled, args, kwargs, config, configs)
+            keep_plan(core, self._parts.jit, compiled, args, kwargs, choice)
         return compiled
 
-    def _config(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any | None:
+    def _choose(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConfigPin | None:
         """Return the config to launch with; None: Triton's Autotuner has to find it."""
-        if self._fitted and not self._fitted.isdisjoint(kwargs):
+        if not self._supplied.isdisjoint(kwargs):
             return None  # Triton says what is wrong with it
         if seam.interpreting():
-            return self._tuner.configs[0]
+            return ConfigPin(self._tuner.configs[0], None)
         passed = {**kwargs, "grid": grid, "warmup": False}
         try:
             return self._chooser.choose(args, passed)

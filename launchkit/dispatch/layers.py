@@ -69,6 +69,9 @@ def has_own_launch(parts: KernelParts) -> bool:
     Such a subclass (one that reads configs from files, say) must not be shortened: what it
     would choose is not known here.
     """
+    heuristics = (*parts.outer_heuristics, *parts.inner_heuristics)
+    if any(_overrides(layer, seam.Heuristics, ("run",)) for layer in heuristics):
+        return True
     return _overrides(parts.jit, seam.JITFunction, _JIT_BEHAVIOUR) or (
         parts.autotuner is not None
         and _overrides(parts.autotuner, seam.Autotuner, _AUTOTUNER_BEHAVIOUR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,15 +12,16 @@ MAX_PLANS = 1024
 
 
 class ConfigPin:
-    """A chosen live config and what it said when it was chosen.
+    """A chosen live config, the list it was chosen from, and what it said when it was chosen.
 
     Triton reads the config object at each launch, so a changed field must end the shortcut.
     """
 
-    __slots__ = ("config", "config_fields", "config_snapshot")
+    __slots__ = ("config", "config_fields", "config_snapshot", "configs")
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, configs: Any) -> None:
         self.config = config
+        self.configs = configs
         self.config_fields: dict[str, Any] = getattr(config, "__dict__", {})
         self.config_snapshot = {
             name: dict(value) if isinstance(value, dict) else value
@@ -46,10 +46,10 @@ class LaunchPlan(ConfigPin):
         compiled: Any,
         slot: tuple[dict[Any, Any], Any],
         used_globals: tuple[tuple[str, Any, dict[str, Any]], ...],
-        config: Any,
+        choice: ConfigPin | None,
         supplied: Mapping[str, Any],
     ) -> None:
-        super().__init__(config)
+        super().__init__(*((None, None) if choice is None else (choice.config, choice.configs)))
         bound = seam.bind_launch(compiled)
         self.compiled = compiled
         self.cache, self.cache_key = slot
@@ -78,6 +78,6 @@ class PlanTable(dict[Any, Any]):
     def insert(self, key: Any, plan: ConfigPin) -> None:
         """Keep a plan, dropping the oldest quarter when the table is full."""
         if len(self) >= MAX_PLANS:
-            for old in list(itertools.islice(self, MAX_PLANS // 4)):
+            for old in list(self)[: MAX_PLANS // 4]:  # one step, since other threads insert too
                 self.pop(old, None)
         self[key] = plan

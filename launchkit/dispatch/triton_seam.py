@@ -288,6 +288,11 @@ def cache_slot(jit: Any, device: int, compiled: Any) -> tuple[dict[Any, Any], An
     return None
 
 
+def is_plain_config(config: Any) -> bool:
+    """Tell whether a config's keyword values are what Triton's own Config makes of its fields."""
+    return getattr(type(config), "all_kwargs", None) is TritonConfig.all_kwargs
+
+
 def used_globals(jit: Any) -> tuple[tuple[str, Any, dict[str, Any]], ...]:
     """Return (name, value at compile time, namespace) of each global that the kernel reads."""
     return tuple(

@@ -33,10 +33,11 @@ class Measured:
     tuned: TunedConfig
 
 
-def prune(autotuner: Any, arguments: Arguments) -> list[Any]:
-    """Return the configs that Triton would measure for a launch, in its order."""
-    # Triton's prune reads self.nargs; a copy keeps that away from other threads.
+def prune(autotuner: Any, configs: Any, arguments: Arguments) -> list[Any]:
+    """Return those of ``configs`` that Triton would measure for a launch, in its order."""
+    # Triton's prune reads self.nargs and self.configs; a copy keeps other threads away.
     mine = copy.copy(autotuner)
+    mine.configs = configs
     mine.nargs = dict(zip(autotuner.arg_names, arguments[0], strict=False))
     return list(dict.fromkeys(mine.prune_configs(dict(arguments[1]))))
 

@@ -62,6 +62,7 @@ class PythonCore:
     ) -> None:
         self._params = tuple(params)
         self._given = tuple(param for param in params if not param.supplied)
+        self.parameters = frozenset(param.name for param in params)
         self.supplied = frozenset(param.name for param in params if param.supplied)
         self.defaults = {p.name: p.default for p in params if p.supplied and p.has_default}
         self._choose_only = choose_only
@@ -221,6 +222,7 @@ class PythonCore:
             "__see": seen.insert,
             "__autotuner": self._autotuner,
             "__configs": None if self._autotuner is None else self._autotuner.configs[:],
+            "__keys": None if self._autotuner is None else self._autotuner.keys[:],
         }
         head = [f"    {local} = {name}.data_ptr()" for name, local in pointers.items()]
         head.append("    __on = __device()")
@@ -249,8 +251,19 @@ class PythonCore:
         conditions = [seam.DRIVER_GUARD]
         if self._autotuner is not None:
             conditions.append("__autotuner.configs != __configs")
+            conditions.append("__autotuner.keys != __keys")
             conditions.append("__plan.config_fields != __plan.config_snapshot")
+            if len(self._autotuner.configs) == 1:
+                # Of several, Triton goes on with the object that it chose; of one, with this.
+                conditions.append("__autotuner.configs[0] is not __plan.config")
         if not self._choose_only:
+            # 1 and 1.0 are equal, and are not the same argument.
+            conditions += [
+                f"__plan.config.kwargs.get({p.name!r}, __plan.supplied[{p.name!r}])"
+                f" is not __plan.supplied[{p.name!r}]"
+                for p in self._params
+                if p.supplied and not p.constexpr and self._autotuner is not None
+            ]
             conditions.append(seam.LAUNCH_GUARD)
             conditions.append("__jit.device_caches.get(__on, __nothing)[0] is not __plan.cache")
             conditions.append("__plan.cache.get(__plan.cache_key) is not __plan.compiled")
