@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import odd_kernels
@@ -14,7 +15,7 @@ from launching import counted_runs
 
 import launchkit
 from launchkit import hostonly
-from launchkit.dispatch import launcher, triton_seam
+from launchkit.dispatch import launcher, plan, triton_seam
 from launchkit.errors import UsageError, VerifyError
 
 pytestmark = pytest.mark.usefixtures("host")
@@ -208,6 +209,159 @@ def test_heuristics_above_a_kernel_share_its_choice(measuring):
         with launchkit.use_store("memory:"):
             assert launched_block(inner) == 32
     assert bench.measured == [16, 32]
+
+
+def test_table_that_is_full_takes_plans_from_many_threads_at_once(monkeypatch):
+    monkeypatch.setattr(plan, "MAX_PLANS", 8)
+    table, errors = plan.PlanTable(), []
+
+    def insert(thread):
+        try:
+            for i in range(30_000):
+                table.insert((thread, i), i)
+        except RuntimeError as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=insert, args=(j,)) for j in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
+    assert len(table) <= 8 + 4
+
+
+def test_choice_from_another_list_never_comes_under_this_lists_guard(monkeypatch):
+    first, second = sample_kernels.configs(16, 32), sample_kernels.configs(64, 32)
+    kernel = launchkit.autotuned(first[:], key=["n"])(sample_kernels.copy)
+    launched_block(kernel, n=7)
+    entry = kernel._launchkit_entry
+    fit = entry._fit_cores
+
+    def fit_then_switch():
+        # Stands for another thread that rebinds the list at the worst moment.
+        fit()
+        kernel.configs = second[:]
+        monkeypatch.setattr(entry, "_fit_cores", fit)
+
+    monkeypatch.setattr(entry, "_fit_cores", fit_then_switch)
+    launched_block(kernel, n=16)
+    kernel.configs = first[:]
+    assert [launched_block(kernel, n=16) for _ in range(3)] == [16, 16, 16]
+
+
+def test_key_named_twice_is_launched_as_by_triton():
+    kernel = triton.autotune(sample_kernels.configs(16, 32), ["n", "n"])(sample_kernels.copy)
+    assert [launched_block(kernel) for _ in range(2)] == [16, 16]
+
+
+def test_heuristics_with_a_run_of_their_own_are_launched_by_it():
+    class Own(triton.runtime.autotuner.Heuristics):
+        def run(self, *args, **kwargs):
+            return self.fn.run(*args, **{**kwargs, "SIZE": 32})
+
+    kernel = Own(sample_kernels.mixed, sample_kernels.mixed.arg_names, {"SIZE": lambda args: 16})
+    given = (None, torch.empty(64), 3, True, 0.5, "plain")
+    for _ in range(2):
+        assert launchkit.launch(kernel, (1,), *given) is kernel[(1,)](*given)
+
+
+def test_config_of_a_class_of_its_own_is_asked_at_each_launch():
+    class Own(triton.Config):
+        def all_kwargs(self):
+            return {**super().all_kwargs(), "SPLIT": 4, "m": 9}
+
+    kernel = launchkit.autotuned([Own({"BLOCK": 16})], key=["n"])(odd_kernels.split)
+    for _ in range(3):
+        kernel[grid_of_split](*arguments(), 5)
+        assert hostonly.launches()[-1].grid == (16, 4, 1)
+
+
+@pytest.mark.parametrize("rebind", [False, True])
+def test_value_that_is_equal_but_of_another_type_is_launched_as_by_triton(rebind):
+    def build(wrap):
+        return wrap(configs=[triton.Config({"MODE": "plain", "alpha": 1})], key=["n"])(
+            sample_kernels.mixed
+        )
+
+    x = torch.empty(64)
+    given = {"a_ptr": x, "b_ptr": x, "n": 7, "flag": True}
+    ours, theirs = build(launchkit.autotuned), build(triton.autotune)
+    for _ in range(2):
+        assert ours[(1,)](**given) is theirs[(1,)](**given)
+    for kernel in (ours, theirs):
+        if rebind:
+            kernel.configs = [triton.Config({"MODE": "plain", "alpha": 1.0})]
+        else:
+            kernel.configs[0].kwargs["alpha"] = 1.0
+    for _ in range(2):
+        assert ours[(1,)](**given) is theirs[(1,)](**given)
+
+
+def test_finalizer_that_launches_while_the_slot_changes_does_not_hang():
+    launched_block(launchkit.autotuned(sample_kernels.configs(16), ["n"])(sample_kernels.copy))
+
+    class Holder:
+        def __del__(self):
+            launcher.set_launch_slot(None)
+
+    def wrap_with(holder):
+        return lambda fn, name: lambda *args, **kwargs: (holder, fn(*args, **kwargs))[1]
+
+    def switch():
+        launcher.set_launch_slot(wrap_with(Holder()))
+        launcher.set_launch_slot(None)
+
+    thread = threading.Thread(target=switch, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_keys_rebound_after_the_first_launch_choose_anew(measuring):
+    def by_stride(configs, named, **kwargs):
+        return [configs[1 if named["stride"] == 2 else 0]]
+
+    kernel = launchkit.autotuned(
+        sample_kernels.configs(16, 32),
+        key=["n"],
+        prune_configs_by={"early_config_prune": by_stride},
+    )(sample_kernels.copy)
+    x = torch.empty(64)
+
+    def block(stride):
+        kernel[grid_of_block](x, x, 64, stride)
+        return hostonly.launches()[-1].grid[0]
+
+    assert [block(1), block(1), block(2)] == [16, 16, 16]
+    kernel.keys = ["n", "stride"]
+    assert [block(1), block(2), block(2), block(1)] == [16, 32, 32, 16]
+
+
+def test_pre_hook_that_changes_its_config_is_obeyed_in_the_same_launch():
+    def hook(named):
+        config.kwargs["BLOCK"] = 32
+
+    config = triton.Config({"BLOCK": 16}, pre_hook=hook)
+    kernel = launchkit.autotuned([config], key=["n"])(sample_kernels.copy)
+    assert launched_block(kernel) == 32
+
+
+def test_compiler_option_in_a_configs_keywords_is_no_obstacle_to_a_hit():
+    configs = [triton.Config({"BLOCK": b, "enable_fp_fusion": False}) for b in (16, 32)]
+    ours = launchkit.autotuned(configs, key=["n"])(sample_kernels.copy)
+    theirs = triton.autotune(configs, key=["n"])(sample_kernels.copy)
+    x = torch.empty(64)
+    expected = theirs[(1,)](x, x, 64, 1)
+    assert ours[(1,)](x, x, 64, 1) is expected
+    with counted_runs() as runs:
+        assert ours[(1,)](x, x, 64, 1) is expected
+    assert runs.total == 0
 
 
 def test_wrong_call_names_the_kernel():
