@@ -72,7 +72,9 @@ def has_own_launch(parts: KernelParts) -> bool:
     heuristics = (*parts.outer_heuristics, *parts.inner_heuristics)
     if any(_overrides(layer, seam.Heuristics, ("run",)) for layer in heuristics):
         return True
-    return _overrides(parts.jit, seam.JITFunction, _JIT_BEHAVIOUR) or (
+    # An interpreted function is no JITFunction; Triton 3.4 gives each a run of its own.
+    own_jit = not seam.interpreting() and _overrides(parts.jit, seam.JITFunction, _JIT_BEHAVIOUR)
+    return own_jit or (
         parts.autotuner is not None
         and _overrides(parts.autotuner, seam.Autotuner, _AUTOTUNER_BEHAVIOUR)
     )

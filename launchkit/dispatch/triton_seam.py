@@ -117,7 +117,8 @@ def active_driver() -> Any:
 def require_driver() -> None:
     """Raise UsageError if Triton has no GPU to launch on."""
     try:
-        driver_config.active  # noqa: B018 - the first access makes it
+        # The first use makes it: of the driver, or in Triton 3.4 of what it can do.
+        driver_config.active.get_current_device  # noqa: B018
     except RuntimeError as error:
         raise UsageError(
             f"Triton has no GPU to launch on ({error}). Launch on a machine with a GPU and its "

@@ -15,6 +15,7 @@ from typing import Any
 from launchkit import clock
 from launchkit.configs import TunedConfig, identify
 from launchkit.dispatch import triton_seam as seam
+from launchkit.errors import UsageError
 
 METHOD = "eager"
 """How configs are timed: single launches, by the kernel's benchmark function."""
@@ -34,12 +35,22 @@ class Measured:
 
 
 def prune(autotuner: Any, configs: Any, arguments: Arguments) -> list[Any]:
-    """Return those of ``configs`` that Triton would measure for a launch, in its order."""
+    """Return those of ``configs`` that Triton would measure for a launch, in its order.
+
+    Raises:
+        UsageError: pruning left none.
+    """
     # Triton's prune reads self.nargs and self.configs; a copy keeps other threads away.
     mine = copy.copy(autotuner)
     mine.configs = configs
     mine.nargs = dict(zip(autotuner.arg_names, arguments[0], strict=False))
-    return list(dict.fromkeys(mine.prune_configs(dict(arguments[1]))))
+    kept = list(dict.fromkeys(mine.prune_configs(dict(arguments[1]))))
+    if not kept:  # Triton before 3.6 does not say so itself
+        raise UsageError(
+            "No valid autotuner configs after pruning. `early_config_prune` should return at least "
+            "one config."
+        )
+    return kept
 
 
 def measure(autotuner: Any, configs: Sequence[Any], arguments: Arguments) -> list[Measured]:
