@@ -89,12 +89,11 @@ def _bmm_chunk_fwd_kernel(
     B_ptr += first * stride_B_seqlen + group * stride_B_group
     C_ptrs = C_ptr + offs_m[:, None] * stride_C_seqlen + wide_k[None, :] * stride_C_dstate
     B_ptrs = B_ptr + offs_n[None, :] * stride_B_seqlen + wide_k[:, None] * stride_B_dstate
-    if C_ptr.dtype.element_ty == tl.bfloat16 or B_ptr.dtype.element_ty == tl.bfloat16:
-        dot_dtype: tl.constexpr = tl.bfloat16
-    elif C_ptr.dtype.element_ty == tl.float16 or B_ptr.dtype.element_ty == tl.float16:
-        dot_dtype: tl.constexpr = tl.float16
-    else:
-        dot_dtype: tl.constexpr = tl.float32
+    left_dtype: tl.constexpr = C_ptr.dtype.element_ty
+    right_dtype: tl.constexpr = B_ptr.dtype.element_ty
+    any_bf16: tl.constexpr = left_dtype == tl.bfloat16 or right_dtype == tl.bfloat16
+    any_fp16: tl.constexpr = left_dtype == tl.float16 or right_dtype == tl.float16
+    dot_dtype: tl.constexpr = tl.bfloat16 if any_bf16 else tl.float16 if any_fp16 else tl.float32
     for k in range(0, dstate, BLOCK_K):
         in_state = offs_k < dstate - k
         left = tl.load(C_ptrs, mask=(offs_m[:, None] < length) & in_state[None, :], other=0.0)

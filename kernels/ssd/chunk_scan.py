@@ -15,10 +15,9 @@ import triton
 import triton.language as tl
 
 from launchkit import autotuned, launch_autotuned
-from launchkit.kernels import arguments
 from launchkit.kernels.placement import device_guard, require_launchable
-from launchkit.kernels.ssd import checks
-from launchkit.kernels.ssd.scan_arguments import ScanSizes, check_optional
+from launchkit.kernels.ssd.chunk_scan_arguments import check_chunks, check_initial, check_tokens
+from launchkit.kernels.ssd.scan_arguments import check_optional
 from launchkit.kernels.ssd.tiles import drop_miscompiled, tile_configs
 
 _OP = "chunk_scan"
@@ -52,21 +51,6 @@ _CONFIGS = (
     ((128, 64, 64), 8, 2),
     ((128, 128, 32), 8, 3),
 )
-
-
-@triton.jit
-def _state_product(acc, C_ptrs, state_ptrs, rows, columns, depth, stride_C, stride_state, dstate: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
-    """Return acc + C . state over the first ``depth`` state channels: all of them, or none."""
-    offs_k = tl.arange(0, BLOCK_K)
-    step = tl.full((), BLOCK_K, tl.int64)
-    for k in range(0, depth, BLOCK_K):
-        inside = offs_k < dstate - k
-        left = tl.load(C_ptrs, mask=rows[:, None] & inside[None, :], other=0.0)
-        right = tl.load(state_ptrs, mask=inside[:, None] & columns[None, :], other=0.0)
-        acc = tl.dot(left, right.to(left.dtype), acc)
-        C_ptrs += step * stride_C
-        state_ptrs += step * stride_state
-    return acc
 
 
 @autotuned(
@@ -196,18 +180,29 @@ def _chunk_scan_fwd_kernel(
                 state = tl.load(init_ptrs, mask=known, other=0.0).to(C_m.dtype)
         entering = tl.dot(C_m, state, entering)
     else:
+        # One loop for both kinds of state: with a loop for each, Triton 3.6 compiles wrong sums
+        # for Hopper where the tiles are 32 channels deep. No branch in it, which would keep its
+        # loads from being pipelined: of the two masks one is empty.
         wide_k = offs_k.to(tl.int64)
         C_ptrs = C_ptr + offs_m[:, None] * stride_C_seqlen + wide_k[None, :] * stride_C_dstate
         state_ptrs = states_ptr + offs_n[None, :] * dstate + offs_k[:, None]
+        step = tl.full((), BLOCK_K, tl.int64)
         depth = tl.where(carried, dstate, 0)
-        entering = _state_product(entering, C_ptrs, state_ptrs, rows, columns, depth, stride_C_dstate, 1, dstate, BLOCK_K)  # fmt: skip
         if initstates_ptr is not None:
-            state_ptrs = initstates_ptr + wide_n * stride_initstates_hdim
-            state_ptrs += wide_k[:, None] * stride_initstates_dstate
-            depth = tl.where(carried, 0, dstate)
-            started = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-            started = _state_product(started, C_ptrs, state_ptrs, rows, columns, depth, stride_C_dstate, stride_initstates_dstate, dstate, BLOCK_K)  # fmt: skip
-            entering += started
+            init_ptrs = initstates_ptr + wide_n * stride_initstates_hdim
+            init_ptrs += wide_k[:, None] * stride_initstates_dstate
+        for k in range(0, dstate, BLOCK_K):
+            C_mask = rows[:, None] & (offs_k[None, :] < dstate - k)
+            C_m = tl.load(C_ptrs, mask=C_mask, other=0.0)
+            known = (offs_k[:, None] < depth - k) & columns[None, :]
+            state = tl.load(state_ptrs, mask=known, other=0.0).to(C_m.dtype)
+            if initstates_ptr is not None:
+                started = (offs_k[:, None] < dstate - depth - k) & columns[None, :]
+                state += tl.load(init_ptrs, mask=started, other=0.0).to(C_m.dtype)
+                init_ptrs += step * stride_initstates_dstate
+            entering = tl.dot(C_m, state, entering)
+            C_ptrs += step * stride_C_dstate
+            state_ptrs += BLOCK_K
     acc += entering * tl.exp(dA_m)[:, None]
 
     written = rows[:, None] & columns[None, :]
@@ -275,15 +270,10 @@ def chunk_scan(
     Raises UsageError for shapes, dtypes or devices that do not fit, and for an ``out`` that is
     x or z, or whose elements share memory.
     """
-    nchunks, sizes = _check_tokens(x, C, out, cu_chunk_seqlens)
-    _check_chunks(nchunks, sizes, CB, dt, dA_cumsum, states, seq_idx, x.device)
+    nchunks, sizes = check_tokens(_OP, x, C, out, cu_chunk_seqlens)
+    check_chunks(_OP, nchunks, sizes, CB, dt, dA_cumsum, states, seq_idx, x.device)
     check_optional(_OP, sizes, x, D, z, out)
-    if initial_states is not None:
-        wanted = (None, sizes.nheads, sizes.headdim, sizes.dstate)
-        checks.require_sizes(_OP, "initial_states", initial_states, "S, H, P, N", *wanted)
-        arguments.require_tensor(
-            _OP, "initial_states", initial_states, arguments.STATE_DTYPES, x.device
-        )
+    check_initial(_OP, initial_states, sizes, x.device)
     require_launchable(_OP, x)
     if nchunks and sizes.nheads and sizes.headdim:
         with device_guard(x):
@@ -360,50 +350,3 @@ def launch_chunk_scan(
         stride_initstates_hdim=init_strides[2],
         stride_initstates_dstate=init_strides[3],
     )
-
-
-def _check_tokens(
-    x: torch.Tensor, C: torch.Tensor, out: torch.Tensor, cu_chunk_seqlens: torch.Tensor
-) -> tuple[int, ScanSizes]:
-    """Check what has a row for each token; return nchunks and the sizes."""
-    checks.require_sizes(_OP, "x", x, "T, H, P", None, None, None)
-    ntokens, nheads, headdim = x.shape
-    checks.require_sizes(_OP, "C", C, "T, G, N", ntokens, None, None)
-    _, ngroups, dstate = C.shape
-    checks.require_groups(_OP, "C", nheads, ngroups)
-    checks.require_heads(_OP, "x", nheads)
-    checks.require_sizes(_OP, "out", out, "T, H, P", *x.shape)
-    for name, tensor in (("x", x), ("C", C), ("out", out)):
-        arguments.require_tensor(_OP, name, tensor, checks.ACTIVATION_DTYPES, x.device)
-    if 0 in out.stride() and any(
-        size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True)
-    ):
-        problem = f"has strides {out.stride()}, so elements of it share memory"
-        raise arguments.refusal(_OP, "out", problem, "Pass a tensor that is not expanded.")
-    nchunks = checks.count_chunks(_OP, cu_chunk_seqlens, x.device)
-    return nchunks, ScanSizes(ntokens, nheads, headdim, ngroups, dstate)
-
-
-def _check_chunks(
-    nchunks: int,
-    sizes: ScanSizes,
-    CB: torch.Tensor,
-    dt: torch.Tensor,
-    dA_cumsum: torch.Tensor,
-    states: torch.Tensor,
-    seq_idx: torch.Tensor,
-    device: torch.device,
-) -> None:
-    """Check what has a row for each chunk."""
-    checks.require_sizes(_OP, "dA_cumsum", dA_cumsum, "H, nchunks, Q", sizes.nheads, nchunks, None)
-    chunk_size = dA_cumsum.shape[2]
-    checks.require_chunk_size(_OP, chunk_size)
-    per_token = (device, "H, nchunks, Q", sizes.nheads, nchunks, chunk_size)
-    checks.require_passed(_OP, "dA_cumsum", dA_cumsum, *per_token)
-    checks.require_passed(_OP, "dt", dt, *per_token)
-    floats = arguments.STATE_DTYPES
-    products = ("nchunks, G, Q, Q", nchunks, sizes.ngroups, chunk_size, chunk_size)
-    checks.require_passed(_OP, "CB", CB, device, *products, allowed=floats)
-    of_chunk = ("nchunks, H, P, N", nchunks, sizes.nheads, sizes.headdim, sizes.dstate)
-    checks.require_passed(_OP, "states", states, device, *of_chunk, allowed=floats)
-    checks.require_metadata(_OP, "seq_idx", seq_idx, device, "nchunks", nchunks)

@@ -67,18 +67,18 @@ def _final_state_writeback_kernel(
             before_ptr = last_chunk_indices_ptr + before * stride_last_chunk_indices
             last_before = tl.load(before_ptr).to(tl.int64)
             before -= 1
-        final_states_ptr += slot * stride_final_states_slot + head * stride_final_states_head
-        final_ptrs = final_states_ptr + offs * stride_final_states_dim
+        state = tl.zeros((BLOCK_SIZE,), dtype=tl.float32)
         if last > last_before:
             states_ptr += last * stride_states_chunk + head * stride_states_head
-            state = tl.load(states_ptr + offs * stride_states_dim, mask=mask, other=0.0)
-            tl.store(final_ptrs, state, mask=mask)
-        elif initstates_ptr is not None:
-            initstates_ptr += seq * stride_initstates_batch + head * stride_initstates_head
-            state = tl.load(initstates_ptr + offs * stride_initstates_dim, mask=mask, other=0.0)
-            tl.store(final_ptrs, state, mask=mask)
+            loaded = tl.load(states_ptr + offs * stride_states_dim, mask=mask, other=0.0)
+            state = loaded.to(tl.float32)
         else:
-            tl.store(final_ptrs, tl.zeros((BLOCK_SIZE,), dtype=tl.float32), mask=mask)
+            if initstates_ptr is not None:
+                initstates_ptr += seq * stride_initstates_batch + head * stride_initstates_head
+                init_ptrs = initstates_ptr + offs * stride_initstates_dim
+                state = tl.load(init_ptrs, mask=mask, other=0.0).to(tl.float32)
+        final_states_ptr += slot * stride_final_states_slot + head * stride_final_states_head
+        tl.store(final_states_ptr + offs * stride_final_states_dim, state, mask=mask)
 
 
 def final_state_writeback(

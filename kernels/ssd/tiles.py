@@ -38,11 +38,9 @@ def keeps_operand_in_flight(config: triton.Config) -> bool:
     computes a new one into them: rows of NaN, Inf or plain wrong values. It is used by whole
     warp groups on tiles of 64 rows; without them, or in one stage, each iteration waits.
     """
-    return (
-        config.num_warps % _WARPS_PER_GROUP == 0
-        and config.kwargs["BLOCK_M"] % _ROWS_PER_GROUP == 0
-        and config.num_stages > 1
-    )
+    whole_groups = config.num_warps % _WARPS_PER_GROUP == 0
+    whole_rows = config.kwargs["BLOCK_M"] % _ROWS_PER_GROUP == 0
+    return bool(whole_groups and whole_rows and config.num_stages > 1)
 
 
 def drop_miscompiled(

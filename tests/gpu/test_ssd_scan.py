@@ -136,6 +136,7 @@ def test_a_chunk_behind_two_to_the_31_state_elements_has_the_bits_it_has_alone()
     assert same_bits(out[513:], alone)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 def test_metadata_and_scan_never_wait_for_the_gpu():
     problem = make_problem((5, 0, 34), seed=46, device="cuda", **everything())
     scan_into_cache(problem)
@@ -143,8 +144,8 @@ def test_metadata_and_scan_never_wait_for_the_gpu():
     cache = torch.zeros(3, 2, 8, 16, device="cuda")
     slots = torch.arange(3, device="cuda")
     out = torch.empty_like(problem.x)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         built = build_chunk_metadata([0, 5, 5, 39], 16, device="cuda")
         scan(
             problem,

@@ -156,12 +156,19 @@ def test_a_sum_rounded_below_a_later_one_does_not_grow_what_it_weighs():
     check_output(case, out, exact_fp32=True)
 
 
-def test_a_value_that_is_not_a_number_reaches_later_tokens_of_its_chunk_only():
+def test_a_value_that_is_not_a_number_taints_its_own_channel_and_chunk_only():
     case = make((8, 8), (0, 0), heads=2, groups=1)
     token = int(case.bounds[1]) + 3
     case.x[token, 1, 2] = torch.nan
-    assert torch.equal(run(case).isnan(), expected_output(case).isnan())
-    assert run(case)[token:, 1, 2].isnan().all()
+    out = run(case)
+    assert out[token : int(case.bounds[2]), 1, 2].isnan().all()
+    out[int(case.bounds[1]) : int(case.bounds[2]), 1, 2] = 0.0
+    assert not out[BEFORE : int(case.bounds[-1])].isnan().any()
+
+
+def test_every_token_of_a_chunk_is_compared():
+    case = make(D="channel", z=True, initial=True)
+    assert expected_output(case)[BEFORE : int(case.bounds[-1])].isfinite().all()
 
 
 def test_no_chunk_leaves_the_output_alone():
