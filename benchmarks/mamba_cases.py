@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from launchkit.benchmarks.shapes import MAMBA_SHAPES, MambaShape
 from launchkit.errors import UsageError
 from launchkit.kernels.ssd.metadata import ChunkMetadata, build_chunk_metadata
+
+_T = TypeVar("_T")
 
 SEQUENCES = (1, 4, 16)
 """How many sequences a measured batch holds."""
@@ -83,7 +86,7 @@ def select(
     )
 
 
-def _once(values: Iterable[str] | Iterable[int]) -> tuple:  # type: ignore[type-arg]
+def _once(values: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(values))
 
 

@@ -37,7 +37,7 @@ Samples = dict[tuple[str, str], list[float]]
 
 def measure(
     cases: Sequence[MambaCase],
-    rounds: int = 31,
+    rounds: int,
     report: Callable[[str, int], None] = lambda _stage, _cases: None,
     finished: Callable[[dict[str, Any]], None] = lambda _document: None,
 ) -> dict[str, Any]:
@@ -62,9 +62,7 @@ def measure(
     refuse_launch_hooks()
     launches = prepare(cases, lambda number: report("prepared", number))
     with measuring() as cuda, pinned() as ours:
-        if not cuda:
-            keep_freed_memory()
-        document = _empty_document(cuda, rounds)
+        document = _empty_document(cuda, rounds, not cuda and keep_freed_memory())
         by_triton = triton_kernels()
         for case in cases:
             rows = _measured(case, rounds, by_triton, ours, launches[case.name], cuda)
@@ -76,7 +74,7 @@ def measure(
     return {**document, "complete": True}
 
 
-def _empty_document(cuda: bool, rounds: int) -> dict[str, Any]:
+def _empty_document(cuda: bool, rounds: int, kept_memory: bool) -> dict[str, Any]:
     return {
         "mode": "cuda" if cuda else hostonly.LABEL,
         "machine": machine.facts(),
@@ -87,6 +85,7 @@ def _empty_document(cuda: bool, rounds: int) -> dict[str, Any]:
             "configs": {
                 name: [str(config) for config in pair] for name, pair in PINNED_CONFIGS.items()
             },
+            "keep_freed_memory": kept_memory,
             "separate_write_back": "whole states" if cuda else "one element of each state",
         },
         "complete": False,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from launchkit import launch_autotuned
 from launchkit.benchmarks.mamba_cases import ScanInputs
 from launchkit.benchmarks.pinned_configs import ScanKernels
 from launchkit.benchmarks.ssd_before import final_state_writeback_separate
@@ -20,7 +21,8 @@ from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
 
 STEPS = ("baseline", "fused_write", "launch_autotuned", "lean_wrappers")
 """Cumulative: Triton's Autotuner with a separate write-back; the state-passing kernel writes the
-final states; launchkit launches; launchkit's own wrappers, which is ``launchkit.kernels.ssd``."""
+final states; ``launch_autotuned`` in place of ``kernel[grid]``; launchkit's own wrappers, which is
+``launchkit.kernels.ssd``."""
 
 OPS = ("ssd_scan", "final_state_writeback", "layer")
 """The scan, with the write-back where the step has fused it; the write-back; the two together."""
@@ -44,9 +46,23 @@ def parts(inputs: ScanInputs, triton_kernels: ScanKernels, ours: ScanKernels) ->
     return [
         *_separate("baseline", baseline, inputs),
         *_fused("fused_write", baseline, inputs),
-        *_fused("launch_autotuned", functools.partial(scan_before, ours), inputs),
+        *_fused("launch_autotuned", functools.partial(scan_before, _by_launchkit(ours)), inputs),
         *_fused("lean_wrappers", mamba_chunk_scan_combined_varlen, inputs),
     ]
+
+
+class _ByLaunchkit:
+    """A kernel whose ``kernel[grid](...)`` is ``launch_autotuned(kernel, grid, ...)``."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return functools.partial(launch_autotuned, self._kernel, grid)
+
+
+def _by_launchkit(kernels: ScanKernels) -> ScanKernels:
+    return ScanKernels(*(_ByLaunchkit(kernel) for kernel in kernels))
 
 
 _Scan = Callable[..., Any]

@@ -34,14 +34,14 @@ def measuring(record: bool = False) -> Iterator[bool]:
         yield cuda
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory() -> bool:
     """Make the C library keep what is freed, for the rest of the process, as torch does on a GPU.
 
     An op on the host-only driver takes its workspace from the C library, which by default
     returns large blocks to the system and maps them again: a cost that no GPU tensor has.
-    Does nothing with a C library that has no such option.
+    Returns whether it could: some C libraries have no such option.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, -1)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, -1))

@@ -39,8 +39,8 @@ LAUNCHKIT_KERNELS = ScanKernels(
 """The kernels of ``launchkit.kernels.ssd`` as their modules hold them."""
 
 
-def _tiles(prefix: str, m: int, n: int, k: int, warps: int, stages: int) -> triton.Config:
-    blocks = {f"{prefix}_M": m, f"{prefix}_N": n, f"{prefix}_K": k}
+def _tiles(m: int, n: int, k: int, warps: int, stages: int) -> triton.Config:
+    blocks = {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k}
     return triton.Config(blocks, num_warps=warps, num_stages=stages)
 
 
@@ -50,17 +50,17 @@ PINNED_CONFIGS: dict[str, tuple[triton.Config, triton.Config]] = {
         triton.Config({"BLOCK_SIZE_H": 16}, num_warps=4),
     ),
     "chunk_state": (
-        _tiles("BLOCK_SIZE", 64, 128, 64, warps=4, stages=2),
-        _tiles("BLOCK_SIZE", 64, 128, 32, warps=4, stages=3),
+        _tiles(64, 128, 64, warps=4, stages=2),
+        _tiles(64, 128, 32, warps=4, stages=3),
     ),
     "state_passing": (triton.Config({"BLOCK_SIZE": 512}), triton.Config({"BLOCK_SIZE": 256})),
     "bmm": (
-        _tiles("BLOCK", 64, 128, 64, warps=4, stages=3),
-        _tiles("BLOCK", 64, 64, 64, warps=4, stages=3),
+        _tiles(64, 128, 64, warps=4, stages=3),
+        _tiles(64, 64, 64, warps=4, stages=3),
     ),
     "chunk_scan": (
-        _tiles("BLOCK", 64, 64, 64, warps=4, stages=1),
-        _tiles("BLOCK", 64, 64, 32, warps=2, stages=3),
+        _tiles(64, 64, 64, warps=4, stages=1),
+        _tiles(64, 64, 32, warps=2, stages=3),
     ),
 }
 """By field of ``ScanKernels``; the first one runs. All are right and fast on sm_90."""

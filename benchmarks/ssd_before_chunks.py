@@ -45,7 +45,7 @@ def chunk_cumsum(
             nchunks=nchunks,
             dt_min=dt_limit[0],
             dt_max=dt_limit[1],
-            stride_dt_token=dt.stride(0),
+            stride_dt_seqlen=dt.stride(0),
             stride_dt_head=dt.stride(1),
             nheads=nheads,
             chunk_size=chunk_size,
@@ -85,12 +85,12 @@ def chunk_state(
             cu_chunk_seqlens_ptr=cu_chunk_seqlens,
             states_ptr=states,
             nchunks=nchunks,
-            stride_x_token=x.stride(0),
+            stride_x_seqlen=x.stride(0),
             stride_x_head=x.stride(1),
-            stride_x_dim=x.stride(2),
-            stride_B_token=B.stride(0),
+            stride_x_hdim=x.stride(2),
+            stride_B_seqlen=B.stride(0),
             stride_B_group=B.stride(1),
-            stride_B_state=B.stride(2),
+            stride_B_dstate=B.stride(2),
             nheads=nheads,
             headdim=headdim,
             dstate=dstate,
@@ -114,7 +114,7 @@ def bmm_chunk(
     CB = torch.empty(nchunks, ngroups, chunk_size, chunk_size, device=C.device, dtype=torch.float32)
 
     def grid(meta: dict[str, Any]) -> tuple[int, ...]:
-        rows, columns = meta["BLOCK_M"], meta["BLOCK_N"]
+        rows, columns = meta["BLOCK_SIZE_M"], meta["BLOCK_SIZE_N"]
         return (triton.cdiv(chunk_size, rows) * triton.cdiv(chunk_size, columns) * nchunks, ngroups)
 
     with torch.cuda.device(C.get_device()):

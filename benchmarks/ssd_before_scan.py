@@ -1,7 +1,8 @@
 """The scan as an inference engine's wrappers launch it, kernel by kernel. Only for comparison.
 
 Each wrapper checks its own arguments, changes shapes with einops, makes the tensors' GPU current
-and launches with ``kernel[grid](...)``: Triton's Autotuner, unless it is given launchkit's kernel.
+(the last one does not) and launches with ``kernel[grid](...)``: Triton's Autotuner, unless what it
+is given launches otherwise.
 What is launched is what ``launchkit.kernels.ssd`` launches; tests compare every parameter.
 """
 
@@ -70,7 +71,6 @@ def scan_before(
         x = x.contiguous()
     if initial_states is not None:
         assert initial_states.shape == (cu_seqlens.shape[0] - 1, nheads, headdim, dstate)
-        initial_states = rearrange(initial_states, "s h p n -> s h (p n)")
 
     dA_cumsum, dt_out = chunk_cumsum(
         kernels.chunk_cumsum, dt, A, chunk_size, cu_chunk_seqlens, dt_bias, dt_softplus, dt_limit
@@ -81,15 +81,13 @@ def scan_before(
         rearrange(states, "c h p n -> c h (p n)"),
         dA_cumsum,
         last_chunk_indices,
-        initial_states,
+        None if initial_states is None else rearrange(initial_states, "s h p n -> s h (p n)"),
         state_dtype if state_dtype is not None else C.dtype,
         final_states_out,
         final_state_indices,
     )
     passed = rearrange(passed, "c h (p n) -> c h p n", n=dstate)
     CB = bmm_chunk(kernels.bmm, C, B, chunk_size, cu_chunk_seqlens)
-    if initial_states is not None:
-        initial_states = rearrange(initial_states, "s h (p n) -> s h p n", n=dstate)
     chunk_scan(
         kernels.chunk_scan, CB, x, dt_out, dA_cumsum, C, passed, cu_chunk_seqlens, seq_idx, out,
         D, z, initial_states,
@@ -131,7 +129,7 @@ def state_passing(
         kernel[grid](
             states_ptr=states,
             out_ptr=out,
-            dA_cs_ptr=dA_cumsum,
+            dA_cumsum_ptr=dA_cumsum,
             initstates_ptr=initial_states,
             last_chunk_indices_ptr=last_chunk_indices,
             final_states_ptr=final_states_out,
@@ -144,9 +142,9 @@ def state_passing(
             stride_out_chunk=out.stride(0),
             stride_out_head=out.stride(1),
             stride_out_dim=out.stride(2),
-            stride_dA_cs_head=dA_cumsum.stride(0),
-            stride_dA_cs_chunk=dA_cumsum.stride(1),
-            stride_dA_cs_csize=dA_cumsum.stride(2),
+            stride_dA_cumsum_head=dA_cumsum.stride(0),
+            stride_dA_cumsum_chunk=dA_cumsum.stride(1),
+            stride_dA_cumsum_csize=dA_cumsum.stride(2),
             stride_initstates_batch=init_strides[0],
             stride_initstates_head=init_strides[1],
             stride_initstates_dim=init_strides[2],
@@ -187,48 +185,47 @@ def chunk_scan(
     init_strides = initial_states.stride() if initial_states is not None else (0, 0, 0, 0)
 
     def grid(meta: dict[str, Any]) -> tuple[int, ...]:
-        rows, columns = meta["BLOCK_M"], meta["BLOCK_N"]
+        rows, columns = meta["BLOCK_SIZE_M"], meta["BLOCK_SIZE_N"]
         return (triton.cdiv(chunk_size, rows) * triton.cdiv(headdim, columns) * nchunks, nheads)
 
-    with torch.cuda.device(x.get_device()):
-        kernel[grid](
-            CB_ptr=CB,
-            x_ptr=x,
-            dt_ptr=dt,
-            dA_cs_ptr=dA_cumsum,
-            C_ptr=C,
-            states_ptr=states,
-            cu_chunk_seqlens_ptr=cu_chunk_seqlens,
-            seq_idx_ptr=seq_idx,
-            out_ptr=out,
-            D_ptr=D,
-            z_ptr=z,
-            initstates_ptr=initial_states,
-            nchunks=nchunks,
-            chunk_size=chunk_size,
-            nheads=nheads,
-            headdim=headdim,
-            ngroups=ngroups,
-            dstate=dstate,
-            stride_x_seqlen=x.stride(0),
-            stride_x_head=x.stride(1),
-            stride_x_hdim=x.stride(2),
-            stride_C_seqlen=C.stride(0),
-            stride_C_group=C.stride(1),
-            stride_C_dstate=C.stride(2),
-            stride_out_seqlen=out.stride(0),
-            stride_out_head=out.stride(1),
-            stride_out_hdim=out.stride(2),
-            stride_D_head=D_strides[0],
-            stride_D_hdim=D_strides[1],
-            stride_z_seqlen=z_strides[0],
-            stride_z_head=z_strides[1],
-            stride_z_hdim=z_strides[2],
-            stride_initstates_batch=init_strides[0],
-            stride_initstates_head=init_strides[1],
-            stride_initstates_hdim=init_strides[2],
-            stride_initstates_dstate=init_strides[3],
-        )
+    kernel[grid](
+        CB_ptr=CB,
+        x_ptr=x,
+        dt_ptr=dt,
+        dA_cumsum_ptr=dA_cumsum,
+        C_ptr=C,
+        states_ptr=states,
+        cu_chunk_seqlens_ptr=cu_chunk_seqlens,
+        seq_idx_ptr=seq_idx,
+        out_ptr=out,
+        D_ptr=D,
+        z_ptr=z,
+        initstates_ptr=initial_states,
+        nchunks=nchunks,
+        chunk_size=chunk_size,
+        nheads=nheads,
+        headdim=headdim,
+        ngroups=ngroups,
+        dstate=dstate,
+        stride_x_seqlen=x.stride(0),
+        stride_x_head=x.stride(1),
+        stride_x_hdim=x.stride(2),
+        stride_C_seqlen=C.stride(0),
+        stride_C_group=C.stride(1),
+        stride_C_dstate=C.stride(2),
+        stride_out_seqlen=out.stride(0),
+        stride_out_head=out.stride(1),
+        stride_out_hdim=out.stride(2),
+        stride_D_head=D_strides[0],
+        stride_D_hdim=D_strides[1],
+        stride_z_seqlen=z_strides[0],
+        stride_z_head=z_strides[1],
+        stride_z_hdim=z_strides[2],
+        stride_initstates_batch=init_strides[0],
+        stride_initstates_head=init_strides[1],
+        stride_initstates_hdim=init_strides[2],
+        stride_initstates_dstate=init_strides[3],
+    )
 
 
 def _assert_chunk_scan(

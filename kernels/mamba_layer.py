@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from launchkit import annotate
+from launchkit.errors import UsageError
 from launchkit.kernels.ssd.final_states import final_state_writeback
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
 
@@ -21,12 +22,14 @@ class MambaLayer:
 
     The ranges are ``launchkit.annotate``'s: in a profiler that reads NVTX, and in
     ``launchkit.profile_launches``, which counts launches and host µs by range and layer. With
-    neither, a range does nothing; handing on the arguments remains, about 1 µs.
+    neither, a range does nothing; handing on the arguments remains.
 
     Raises UsageError for a layer that is not an int64.
     """
 
     def __init__(self, layer: int) -> None:
+        if layer is None:
+            raise UsageError("MambaLayer needs the layer's number. Pass an int.", layer=layer)
         self.layer = layer
         self.ssd_scan = annotate(SSD_SCAN, layer, op="ssd")(mamba_chunk_scan_combined_varlen)
         """``mamba_chunk_scan_combined_varlen``; with ``final_states_out`` nothing is left to

@@ -21,13 +21,14 @@ from launchkit.tools.bench_output import (
     check_output,
     check_settings,
     plain_table,
+    print_title,
     where,
     wide_console,
     write,
 )
 
 app = typer.Typer(invoke_without_command=True)
-app.command("mamba")(bench_mamba.mamba)
+app.command("mamba", help=bench_mamba.HELP)(bench_mamba.mamba)
 
 _VARIANTS = {
     "triton_autotuner": "Autotuner",
@@ -107,7 +108,8 @@ def show(document: dict[str, Any]) -> None:
         for form in _FORMS
     }
     shown = {key: label for key, label in _VARIANTS.items() if any(v == key for *_, v in rows)}
-    table = plain_table(f"host µs per launch ({where(document)})")
+    print_title(console, f"host µs per launch ({where(document)})")
+    table = plain_table()
     for heading in ("kernel/args", "call", *shown.values(), "ratio"):
         left = heading in ("kernel/args", "call")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)

@@ -29,12 +29,18 @@ from launchkit.tools.bench_output import (
 MODEL_NAMES = (
     "Nemotron-3-Nano, Nemotron-3.5-Lightning, Nemotron-3-Super, Granite-4.0-h-micro, Bamba-9B"
 )
+HELP = (
+    "Compare the scan of one Mamba2 layer: as engines launch it, then step by step as here.\n\n"
+    f"Models: {MODEL_NAMES}. All of them, with every batch, take about a minute without a GPU and "
+    "several with one; progress is shown on a terminal."
+)
+
 _ROUNDS = 31
 
 Models = Annotated[
     list[str] | None,
     typer.Option(
-        "--model", help=f"One of {MODEL_NAMES}; may be given several times. Default: all."
+        "--model", help="One of the models above; may be given several times. Default: all."
     ),
 ]
 Sequences = Annotated[
@@ -51,8 +57,8 @@ Tokens = Annotated[
 InitialStates = Annotated[
     bool | None,
     typer.Option(
-        "--initial-states/--no-initial-states",
-        help="Only batches whose sequences continue, or only such that start. Default: both.",
+        "--initial-states/--fresh",
+        help="Only sequences that continue, or only such that start. Default: both.",
     ),
 ]
 Rounds = Annotated[int, typer.Option(help="How often each part is timed, at least 2.")]
@@ -67,7 +73,7 @@ def mamba(
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
-    """Compare the scan of one Mamba2 layer: as engines launch it, then step by step as here."""
+    """Compare the steps on the cases named; HELP is what a user reads."""
     check_output(output)
     check_settings()
     cases = benchmark("mamba_cases").select(

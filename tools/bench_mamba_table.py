@@ -7,27 +7,28 @@ from typing import Any
 
 from rich.table import Table
 
-from launchkit.tools.bench_output import plain_table, where, wide_console
+from launchkit.tools.bench_output import plain_table, print_title, where, wide_console
 
 _STEPS = {
     "baseline": "baseline",
     "fused_write": "+ fused\nwrite",
-    "launch_autotuned": "+ launch_\nautotuned",
+    "launch_autotuned": "+ tuned\nlaunch",
     "lean_wrappers": "+ lean\nwrappers",
 }
 _OPS = {"layer": "layer", "final_state_writeback": "write-back"}
 
 _LEGEND = (
-    "Medians. A layer is the scan with the write-back of final states. S sequences, T tokens in "
-    "all; init: with initial states. baseline: Triton's Autotuner, einops views, a device guard "
-    "per kernel, a separate write-back with torch. Each further column adds one change to the one "
-    "before it; a fused write-back is what the layer takes more than its scan alone. "
-    "ratio: launchkit ÷ baseline; smaller is better."
+    "Medians of one layer: the scan, and the write-back of final states into the cache. S "
+    "sequences, T tokens in all; init: with initial states. baseline: Triton's Autotuner, einops "
+    "views, four device guards, a write-back of its own with torch. Each further column adds one "
+    "change: the scan writes final states itself; launchkit's launches; launchkit's wrappers. "
+    "A fused write-back launches nothing: its time is the layer's less that of a scan without "
+    "it, where a few µs either way are noise. ratio: launchkit ÷ baseline; smaller is better."
 )
 _GPU_LEGEND = " GPU: the same five kernels in a CUDA graph, launchkit's launches ÷ Triton's."
 _HOST_ONLY_LEGEND = (
-    " Here the separate write-back copies one element of each state: its launches are what is "
-    "measured."
+    " Nothing is executed here: the baseline's write-back copies one number a state, so that only "
+    "its launching is measured."
 )
 
 Row = dict[str, Any]
@@ -39,13 +40,14 @@ def show(document: dict[str, Any]) -> None:
     rows = {(r["case"], r["op"], r["step"]): r for r in document["rows"]}
     ratios = {(r["case"], r["time"], r["over"]): r["ratio"] for r in document["ratios"]}
     gpu = any(time == "gpu" for _, time, _ in ratios)
-    console.print(f"host µs per Mamba2 layer ({where(document)})", style="italic", highlight=False)
+    print_title(console, f"host µs per Mamba2 layer ({where(document)})")
     for model in dict.fromkeys(case["model"] for case in document["cases"]):
         cases = [case for case in document["cases"] if case["model"] == model]
         table = _table(f"{model}, {cases[0]['layers']} Mamba layers", gpu)
         for case in cases:
             for op in _OPS:
                 table.add_row(*_cells(case, op, rows, ratios, gpu), end_section=op != "layer")
+        console.print()
         console.print(table)
     legend = _LEGEND + (_GPU_LEGEND if gpu else _HOST_ONLY_LEGEND)
     console.print(legend, highlight=False, markup=False)
@@ -53,7 +55,6 @@ def show(document: dict[str, Any]) -> None:
 
 def _table(title: str, gpu: bool) -> Table:
     table = plain_table(title, padding=0)
-    table.title_justify = "left"
     for heading in ("S", "T", "init", "", "launches", *_STEPS.values(), "ratio"):
         left = heading in ("init", "")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)

@@ -75,10 +75,16 @@ def wide_console() -> Console:
     return console
 
 
-def plain_table(title: str, padding: int = 1) -> Table:
+def print_title(console: Console, title: str) -> None:
+    """Print what a benchmark's figures are, above its tables."""
+    console.print(title, style="italic", highlight=False, markup=False)
+
+
+def plain_table(title: str | None = None, padding: int = 1) -> Table:
     """Return a table without edges and double padding, so that much fits into 80 columns."""
     return Table(
         title=title,
+        title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,

@@ -22,7 +22,7 @@ from launchkit.kernels.ssd.tiles import drop_miscompiled_casts, tile_configs
 
 _OP = "bmm_chunk"
 
-# (BLOCK_M, BLOCK_N, BLOCK_K), num_warps, num_stages. The first runs on every GPU.
+# (M, N, K) of BLOCK_SIZE, num_warps, num_stages. The first runs on every GPU.
 _CONFIGS = (
     ((64, 64, 32), 2, 3),
     ((32, 32, 64), 2, 4),
@@ -57,34 +57,34 @@ def _bmm_chunk_fwd_kernel(
     stride_B_seqlen: tl.int64,
     stride_B_group: tl.int64,
     stride_B_dstate,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    BLOCK_SIZE_M: tl.constexpr,
+    BLOCK_SIZE_N: tl.constexpr,
+    BLOCK_SIZE_K: tl.constexpr,
 ):
-    tiles_n: tl.constexpr = (chunk_size + BLOCK_N - 1) // BLOCK_N
-    tiles: tl.constexpr = (chunk_size + BLOCK_M - 1) // BLOCK_M * tiles_n
+    tiles_n: tl.constexpr = (chunk_size + BLOCK_SIZE_N - 1) // BLOCK_SIZE_N
+    tiles: tl.constexpr = (chunk_size + BLOCK_SIZE_M - 1) // BLOCK_SIZE_M * tiles_n
     chunk = (tl.program_id(0) // tiles).to(tl.int64)
     group = tl.program_id(1).to(tl.int64)
     tile = tl.program_id(0) % tiles
-    row = tile // tiles_n * BLOCK_M
-    column = tile % tiles_n * BLOCK_N
-    offs_m = row + tl.arange(0, BLOCK_M)
-    offs_n = column + tl.arange(0, BLOCK_N)
+    row = tile // tiles_n * BLOCK_SIZE_M
+    column = tile % tiles_n * BLOCK_SIZE_N
+    offs_m = row + tl.arange(0, BLOCK_SIZE_M)
+    offs_n = column + tl.arange(0, BLOCK_SIZE_N)
 
     first = tl.load(cu_chunk_seqlens_ptr + chunk).to(tl.int64)
     length = (tl.load(cu_chunk_seqlens_ptr + chunk + 1) - first).to(tl.int32)
     CB_ptr += (chunk * ngroups + group) * (chunk_size * chunk_size)
     CB_ptrs = CB_ptr + offs_m[:, None] * chunk_size + offs_n[None, :]
     inside = (offs_m[:, None] < chunk_size) & (offs_n[None, :] < chunk_size)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), dtype=tl.float32)
     if (row >= length) | (column >= length):
         tl.store(CB_ptrs, acc, mask=inside)
         return
 
     # Only strides without a type are compiled as a constant where they are 1, which vectorizes.
-    offs_k = tl.arange(0, BLOCK_K)
+    offs_k = tl.arange(0, BLOCK_SIZE_K)
     wide_k = offs_k.to(tl.int64)
-    step = tl.full((), BLOCK_K, tl.int64)
+    step = tl.full((), BLOCK_SIZE_K, tl.int64)
     C_ptr += first * stride_C_seqlen + group * stride_C_group
     B_ptr += first * stride_B_seqlen + group * stride_B_group
     C_ptrs = C_ptr + offs_m[:, None] * stride_C_seqlen + wide_k[None, :] * stride_C_dstate
@@ -94,7 +94,7 @@ def _bmm_chunk_fwd_kernel(
     any_bf16: tl.constexpr = left_dtype == tl.bfloat16 or right_dtype == tl.bfloat16
     any_fp16: tl.constexpr = left_dtype == tl.float16 or right_dtype == tl.float16
     dot_dtype: tl.constexpr = tl.bfloat16 if any_bf16 else tl.float16 if any_fp16 else tl.float32
-    for k in range(0, dstate, BLOCK_K):
+    for k in range(0, dstate, BLOCK_SIZE_K):
         in_state = offs_k < dstate - k
         left = tl.load(C_ptrs, mask=(offs_m[:, None] < length) & in_state[None, :], other=0.0)
         right = tl.load(B_ptrs, mask=(offs_n[None, :] < length) & in_state[:, None], other=0.0)
@@ -118,7 +118,7 @@ def bmm_chunk(
 
     C, B: (T, G, N), each fp32, fp16 or bf16, any strides. Multiplied in bf16 if either is
         bf16, else in fp16 if either is, else in TF32 where the GPU has it; summed in fp32.
-    chunk_size: tokens a chunk holds at most (Q), a power of two.
+    chunk_size: tokens a chunk holds at most (Q), a power of two up to 1024.
     cu_chunk_seqlens: (nchunks+1,) int32, contiguous: where each chunk starts. Not checked, which
         would wait for the GPU: tokens beyond T are read out of bounds.
     out_dtype: dtype of the result, fp32, fp16 or bf16.
@@ -153,7 +153,9 @@ def launch_bmm_chunk(
     launch_autotuned(
         _bmm_chunk_fwd_kernel,
         lambda meta: (
-            -(-chunk_size // meta["BLOCK_M"]) * -(-chunk_size // meta["BLOCK_N"]) * nchunks,
+            -(-chunk_size // meta["BLOCK_SIZE_M"])
+            * -(-chunk_size // meta["BLOCK_SIZE_N"])
+            * nchunks,
             ngroups,
         ),
         C_ptr=C,
@@ -178,10 +180,9 @@ def _check(
     """Raise UsageError unless the arguments fit together; return nchunks."""
     checks.require_sizes(_OP, "C", C, "T, G, N", None, None, None)
     checks.require_sizes(_OP, "B", B, "T, G, N", *C.shape)
+    checks.require_state_channels(_OP, "C", C, "T, G, N")
     arguments.require_tensor(_OP, "C", C, checks.ACTIVATION_DTYPES, C.device)
     arguments.require_tensor(_OP, "B", B, checks.ACTIVATION_DTYPES, C.device)
     checks.require_chunk_size(_OP, chunk_size)
-    if C.shape[1] > checks.MAX_GRID:
-        problem = f"has {C.shape[1]} groups, over {checks.MAX_GRID}"
-        raise arguments.refusal(_OP, "C", problem, "Split the groups.")
+    checks.require_grid_axis(_OP, "C", C.shape[1], "groups")
     return checks.count_chunks(_OP, cu_chunk_seqlens, C.device)

@@ -7,6 +7,7 @@ written as in ``launchkit.kernels.ssd``; T is tokens, G groups, ``nchunks`` chun
 from __future__ import annotations
 
 import math
+import operator
 
 import torch
 
@@ -49,6 +50,16 @@ def require_dense(op: str, argument: str, tensor: torch.Tensor) -> None:
         raise arguments.refusal(op, argument, problem, "Pass it contiguous.")
 
 
+def refuse_expanded(op: str, argument: str, tensor: torch.Tensor) -> None:
+    """Raise UsageError if elements of a ``tensor`` to be written share memory by a stride of 0."""
+    strides = tensor.stride()
+    if 0 in strides and any(
+        size > 1 and stride == 0 for size, stride in zip(tensor.shape, strides, strict=True)
+    ):
+        problem = f"has strides {strides}, so elements of it share memory"
+        raise arguments.refusal(op, argument, problem, "Pass a tensor that is not expanded.")
+
+
 def require_passed(
     op: str,
     argument: str,
@@ -84,18 +95,29 @@ def count_chunks(op: str, cu_chunk_seqlens: torch.Tensor, device: torch.device) 
     return shape[0] - 1
 
 
-def require_chunk_size(op: str, chunk_size: int) -> None:
-    """Raise UsageError unless ``chunk_size`` is a power of two, at most MAX_CHUNK_SIZE."""
-    if not 0 < chunk_size <= MAX_CHUNK_SIZE or chunk_size & (chunk_size - 1):
-        advice = f"Pass a power of two from 1 to {MAX_CHUNK_SIZE}."
-        raise arguments.refusal(op, "chunk_size", f"is {chunk_size}", advice)
+def require_chunk_size(op: str, chunk_size: int) -> int:
+    """Return ``chunk_size`` as an int.
+
+    Raises UsageError unless it is a power of two, at most MAX_CHUNK_SIZE.
+    """
+    try:
+        size = 0 if isinstance(chunk_size, bool) else operator.index(chunk_size)
+    except TypeError:
+        size = 0
+    if not 0 < size <= MAX_CHUNK_SIZE or size & (size - 1):
+        advice = f"Pass a power of two from 1 to {MAX_CHUNK_SIZE}, as an int."
+        raise arguments.refusal(op, "chunk_size", f"is {chunk_size!r}", advice)
+    return size
 
 
-def require_heads(op: str, argument: str, nheads: int) -> None:
-    """Raise UsageError if there are more heads than an axis of a grid holds."""
-    if nheads > MAX_GRID:
-        problem = f"has {nheads} heads, over {MAX_GRID}"
-        raise arguments.refusal(op, argument, problem, "Split the heads.")
+def require_grid_axis(op: str, argument: str, count: int, things: str) -> None:
+    """Raise UsageError if there are more programs to run than an axis of a grid holds.
+
+    things: what there is a program for each of, for the error: "heads".
+    """
+    if count > MAX_GRID:
+        problem = f"has {count} {things}, over {MAX_GRID}"
+        raise arguments.refusal(op, argument, problem, f"Split the {things} over several calls.")
 
 
 def require_groups(op: str, argument: str, nheads: int, ngroups: int) -> None:
@@ -103,6 +125,12 @@ def require_groups(op: str, argument: str, nheads: int, ngroups: int) -> None:
     if ngroups == 0 or nheads % ngroups:
         problem = f"has {ngroups} groups, which {nheads} heads cannot share evenly"
         raise arguments.refusal(op, argument, problem, "Pass H as a multiple of G.")
+
+
+def require_state_channels(op: str, argument: str, tensor: torch.Tensor, layout: str) -> None:
+    """Raise UsageError where N, the last size of ``tensor``, is 0: a state of nothing."""
+    if tensor.shape[-1] == 0:
+        raise arguments.wrong_shape(op, argument, tensor, f"({layout}) with N above 0")
 
 
 def dense_vector(
@@ -127,10 +155,3 @@ def limits_of(op: str, dt_limit: tuple[float, float]) -> tuple[float, float]:
         advice = "Pass (least, greatest), by default (0.0, inf)."
         raise arguments.refusal(op, "dt_limit", f"is {dt_limit!r}", advice)
     return least, greatest
-
-
-def require_seqs(op: str, argument: str, num_seqs: int) -> None:
-    """Raise UsageError if there are more sequences than an axis of a grid holds."""
-    if num_seqs > MAX_GRID:
-        problem = f"has {num_seqs} sequences, over {MAX_GRID}"
-        raise arguments.refusal(op, argument, problem, "Split the batch.")

@@ -62,7 +62,7 @@ def _chunk_cumsum_fwd_kernel(
     nchunks,
     dt_min,
     dt_max,
-    stride_dt_token,
+    stride_dt_seqlen,
     stride_dt_head,
     nheads: tl.constexpr,
     chunk_size: tl.constexpr,
@@ -79,7 +79,7 @@ def _chunk_cumsum_fwd_kernel(
     is_head = heads < nheads
     live = is_head[:, None] & (positions < length)[None, :]
 
-    dt_ptrs = dt_ptr + (start + positions)[None, :] * stride_dt_token
+    dt_ptrs = dt_ptr + (start + positions)[None, :] * stride_dt_seqlen
     dt_ptrs += heads[:, None] * stride_dt_head
     dt = tl.load(dt_ptrs, mask=live, other=0.0).to(tl.float32)
     if dt_bias_ptr is not None:
@@ -132,7 +132,7 @@ def chunk_cumsum(
     checks.require_chunk_size(_OP, chunk_size)
     checks.require_sizes(_OP, "dt", dt, "T, H", None, None)
     nheads, device = dt.shape[1], dt.device
-    checks.require_heads(_OP, "dt", nheads)
+    checks.require_grid_axis(_OP, "dt", nheads, "heads")
     arguments.require_tensor(_OP, "dt", dt, checks.ACTIVATION_DTYPES, device)
     A = checks.dense_vector(_OP, "A", A, device, nheads)
     if dt_bias is not None:
@@ -170,7 +170,7 @@ def launch_chunk_cumsum(
     contiguous (H, nchunks, chunk_size) fp32.
     """
     nheads, nchunks, _ = dA_cumsum.shape
-    stride_token, stride_head = dt.stride()
+    stride_seqlen, stride_head = dt.stride()
     launch_autotuned(
         _chunk_cumsum_fwd_kernel,
         lambda meta: (nchunks, -(-nheads // meta["BLOCK_SIZE_H"])),
@@ -183,7 +183,7 @@ def launch_chunk_cumsum(
         nchunks=nchunks,
         dt_min=dt_limit[0],
         dt_max=dt_limit[1],
-        stride_dt_token=stride_token,
+        stride_dt_seqlen=stride_seqlen,
         stride_dt_head=stride_head,
         nheads=nheads,
         chunk_size=chunk_size,

@@ -16,14 +16,14 @@ import triton.language as tl
 
 from launchkit import autotuned, launch_autotuned
 from launchkit.kernels.placement import device_guard, require_launchable
-from launchkit.kernels.ssd.chunk_scan_arguments import check_chunks, check_initial, check_tokens
-from launchkit.kernels.ssd.scan_arguments import check_optional
+from launchkit.kernels.ssd import state_arguments
+from launchkit.kernels.ssd.scan_arguments import check_chunks, check_optional, check_tokens
 from launchkit.kernels.ssd.tiles import drop_miscompiled, tile_configs
 
 _OP = "chunk_scan"
 _NO_STRIDES = (0, 0, 0, 0)
 
-# (BLOCK_M, BLOCK_N, BLOCK_K), num_warps, num_stages. The first runs, rightly, on every GPU.
+# (M, N, K) of BLOCK_SIZE, num_warps, num_stages. The first runs, rightly, on every GPU.
 _CONFIGS = (
     ((64, 64, 32), 2, 3),
     # Few warps, tiles of few rows or one stage: right on Hopper too.
@@ -67,7 +67,7 @@ def _chunk_scan_fwd_kernel(
     CB_ptr,
     x_ptr,
     dt_ptr,
-    dA_cs_ptr,
+    dA_cumsum_ptr,
     C_ptr,
     states_ptr,
     cu_chunk_seqlens_ptr,
@@ -100,24 +100,24 @@ def _chunk_scan_fwd_kernel(
     stride_initstates_head: tl.int64,
     stride_initstates_hdim: tl.int64,
     stride_initstates_dstate,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    BLOCK_SIZE_M: tl.constexpr,
+    BLOCK_SIZE_N: tl.constexpr,
+    BLOCK_SIZE_K: tl.constexpr,
 ):
-    tiles_n: tl.constexpr = (headdim + BLOCK_N - 1) // BLOCK_N
-    tiles: tl.constexpr = (chunk_size + BLOCK_M - 1) // BLOCK_M * tiles_n
+    tiles_n: tl.constexpr = (headdim + BLOCK_SIZE_N - 1) // BLOCK_SIZE_N
+    tiles: tl.constexpr = (chunk_size + BLOCK_SIZE_M - 1) // BLOCK_SIZE_M * tiles_n
     chunk = (tl.program_id(0) // tiles).to(tl.int64)
     head = tl.program_id(1).to(tl.int64)
     tile = tl.program_id(0) % tiles
-    row = tile // tiles_n * BLOCK_M
+    row = tile // tiles_n * BLOCK_SIZE_M
 
     first = tl.load(cu_chunk_seqlens_ptr + chunk).to(tl.int64)
     length = (tl.load(cu_chunk_seqlens_ptr + chunk + 1) - first).to(tl.int32)
     if row >= length:
         return
-    offs_m = row + tl.arange(0, BLOCK_M)
-    offs_n = tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K)
+    offs_m = row + tl.arange(0, BLOCK_SIZE_M)
+    offs_n = tile % tiles_n * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
+    offs_k = tl.arange(0, BLOCK_SIZE_K)
     # Only strides without a type are compiled as a constant where they are 1, which vectorizes.
     wide_n = offs_n.to(tl.int64)[None, :]
     rows = offs_m < length
@@ -126,19 +126,19 @@ def _chunk_scan_fwd_kernel(
 
     CB_ptr += (chunk * ngroups + group) * (chunk_size * chunk_size)
     dt_ptr += (head * nchunks + chunk) * chunk_size
-    dA_cs_ptr += (head * nchunks + chunk) * chunk_size
+    dA_cumsum_ptr += (head * nchunks + chunk) * chunk_size
     x_ptr += first * stride_x_seqlen + head * stride_x_head
-    dA_m = tl.load(dA_cs_ptr + offs_m, mask=rows, other=0.0)
+    dA_m = tl.load(dA_cumsum_ptr + offs_m, mask=rows, other=0.0)
 
     CB_ptrs = CB_ptr + offs_m[:, None] * chunk_size + offs_k[None, :]
     x_ptrs = x_ptr + offs_k[:, None] * stride_x_seqlen + wide_n * stride_x_hdim
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, tl.minimum(row + BLOCK_M, length), BLOCK_K):
+    acc = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), dtype=tl.float32)
+    for k in range(0, tl.minimum(row + BLOCK_SIZE_M, length), BLOCK_SIZE_K):
         tokens = k + offs_k
         # The whole tile, not the chunk's length: a bound known when compiling vectorizes.
         stored = (offs_m[:, None] < chunk_size) & (tokens[None, :] < chunk_size)
         weights = tl.load(CB_ptrs, mask=stored, other=0.0).to(tl.float32)
-        dA_k = tl.load(dA_cs_ptr + tokens, mask=tokens < length, other=0.0)
+        dA_k = tl.load(dA_cumsum_ptr + tokens, mask=tokens < length, other=0.0)
         dt_k = tl.load(dt_ptr + tokens, mask=tokens < length, other=0.0)
         # Sums that round differently must not grow: exp(0 + rounding) may overflow.
         weights *= tl.exp(tl.minimum(dA_m[:, None] - dA_k[None, :], 0.0)) * dt_k[None, :]
@@ -147,8 +147,8 @@ def _chunk_scan_fwd_kernel(
         mask = (tokens[:, None] < length) & columns[None, :]
         x_k = tl.load(x_ptrs, mask=mask, other=0.0)
         acc = tl.dot(weights.to(x_k.dtype), x_k, acc)
-        CB_ptrs += BLOCK_K
-        x_ptrs += BLOCK_K * stride_x_seqlen
+        CB_ptrs += BLOCK_SIZE_K
+        x_ptrs += BLOCK_SIZE_K * stride_x_seqlen
 
     # A chunk's entering state is what the chunk before left, if that was the same sequence's.
     seq = tl.load(seq_idx_ptr + chunk).to(tl.int64)
@@ -160,7 +160,7 @@ def _chunk_scan_fwd_kernel(
         initstates_ptr += seq * stride_initstates_batch + head * stride_initstates_head
     # An accumulator of its own: one that two different products go through is miscompiled on
     # some GPUs, and it has to be decayed anyway.
-    entering = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    entering = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), dtype=tl.float32)
     if dstate <= 128:
         offs_s = tl.arange(0, 16 if dstate <= 16 else 32 if dstate <= 32 else 64 if dstate <= 64 else 128)  # fmt: skip
         wide_s = offs_s.to(tl.int64)
@@ -186,12 +186,12 @@ def _chunk_scan_fwd_kernel(
         wide_k = offs_k.to(tl.int64)
         C_ptrs = C_ptr + offs_m[:, None] * stride_C_seqlen + wide_k[None, :] * stride_C_dstate
         state_ptrs = states_ptr + offs_n[None, :] * dstate + offs_k[:, None]
-        step = tl.full((), BLOCK_K, tl.int64)
+        step = tl.full((), BLOCK_SIZE_K, tl.int64)
         depth = tl.where(carried, dstate, 0)
         if initstates_ptr is not None:
             init_ptrs = initstates_ptr + wide_n * stride_initstates_hdim
             init_ptrs += wide_k[:, None] * stride_initstates_dstate
-        for k in range(0, dstate, BLOCK_K):
+        for k in range(0, dstate, BLOCK_SIZE_K):
             C_mask = rows[:, None] & (offs_k[None, :] < dstate - k)
             C_m = tl.load(C_ptrs, mask=C_mask, other=0.0)
             known = (offs_k[:, None] < depth - k) & columns[None, :]
@@ -202,7 +202,7 @@ def _chunk_scan_fwd_kernel(
                 init_ptrs += step * stride_initstates_dstate
             entering = tl.dot(C_m, state, entering)
             C_ptrs += step * stride_C_dstate
-            state_ptrs += BLOCK_K
+            state_ptrs += BLOCK_SIZE_K
     acc += entering * tl.exp(dA_m)[:, None]
 
     written = rows[:, None] & columns[None, :]
@@ -270,10 +270,13 @@ def chunk_scan(
     Raises UsageError for shapes, dtypes or devices that do not fit, and for an ``out`` that is
     x or z, or whose elements share memory.
     """
-    nchunks, sizes = check_tokens(_OP, x, C, out, cu_chunk_seqlens)
-    check_chunks(_OP, nchunks, sizes, CB, dt, dA_cumsum, states, seq_idx, x.device)
+    sizes = check_tokens(_OP, x, None, None, C, out, None)
+    nchunks = check_chunks(
+        _OP, sizes, CB, dt, dA_cumsum, states, cu_chunk_seqlens, seq_idx, x.device
+    )
     check_optional(_OP, sizes, x, D, z, out)
-    check_initial(_OP, initial_states, sizes, x.device)
+    state_sizes = (sizes.nheads, sizes.headdim, sizes.dstate)
+    state_arguments.require_initial(_OP, initial_states, state_sizes, x.device)
     require_launchable(_OP, x)
     if nchunks and sizes.nheads and sizes.headdim:
         with device_guard(x):
@@ -310,13 +313,13 @@ def launch_chunk_scan(
     launch_autotuned(
         _chunk_scan_fwd_kernel,
         lambda meta: (
-            -(-chunk_size // meta["BLOCK_M"]) * -(-headdim // meta["BLOCK_N"]) * nchunks,
+            -(-chunk_size // meta["BLOCK_SIZE_M"]) * -(-headdim // meta["BLOCK_SIZE_N"]) * nchunks,
             nheads,
         ),
         CB_ptr=CB,
         x_ptr=x,
         dt_ptr=dt,
-        dA_cs_ptr=dA_cumsum,
+        dA_cumsum_ptr=dA_cumsum,
         C_ptr=C,
         states_ptr=states,
         cu_chunk_seqlens_ptr=cu_chunk_seqlens,

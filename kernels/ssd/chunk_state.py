@@ -61,12 +61,12 @@ def _chunk_state_fwd_kernel(
     cu_chunk_seqlens_ptr,
     states_ptr,
     nchunks,
-    stride_x_token,
+    stride_x_seqlen,
     stride_x_head,
-    stride_x_dim,
-    stride_B_token,
+    stride_x_hdim,
+    stride_B_seqlen,
     stride_B_group,
-    stride_B_state,
+    stride_B_dstate,
     nheads: tl.constexpr,
     headdim: tl.constexpr,
     dstate: tl.constexpr,
@@ -94,11 +94,11 @@ def _chunk_state_fwd_kernel(
     in_m = offs_m < headdim
     in_n = offs_n < dstate
 
-    x_ptr += start * stride_x_token + head * stride_x_head
-    B_ptr += start * stride_B_token + head // (nheads // ngroups) * stride_B_group
+    x_ptr += start * stride_x_seqlen + head * stride_x_head
+    B_ptr += start * stride_B_seqlen + head // (nheads // ngroups) * stride_B_group
     wide_m, wide_n, wide_k = offs_m.to(tl.int64), offs_n.to(tl.int64), offs_k.to(tl.int64)
-    x_ptrs = x_ptr + wide_m[:, None] * stride_x_dim + wide_k[None, :] * stride_x_token
-    B_ptrs = B_ptr + wide_k[:, None] * stride_B_token + wide_n[None, :] * stride_B_state
+    x_ptrs = x_ptr + wide_m[:, None] * stride_x_hdim + wide_k[None, :] * stride_x_seqlen
+    B_ptrs = B_ptr + wide_k[:, None] * stride_B_seqlen + wide_n[None, :] * stride_B_dstate
     step = tl.full((), BLOCK_SIZE_K, tl.int64)
     row = (head * nchunks + chunk) * chunk_size
     dt_ptr += row
@@ -115,8 +115,8 @@ def _chunk_state_fwd_kernel(
         # Rounding of the sums can make a difference slightly positive, times a large A a lot.
         scale = tl.exp(tl.minimum(total - dA, 0.0)) * dt
         acc += tl.dot(x, (B * scale[:, None]).to(x.dtype))
-        x_ptrs += step * stride_x_token
-        B_ptrs += step * stride_B_token
+        x_ptrs += step * stride_x_seqlen
+        B_ptrs += step * stride_B_seqlen
 
     states_ptr += (chunk * nheads + head) * (headdim * dstate)
     states_ptrs = states_ptr + offs_m[:, None] * dstate + offs_n[None, :]
@@ -151,6 +151,7 @@ def chunk_state(
     checks.require_sizes(_OP, "B", B, "T, G, N", tokens, None, None)
     _, ngroups, dstate = B.shape
     checks.require_groups(_OP, "B", nheads, ngroups)
+    checks.require_state_channels(_OP, "B", B, "T, G, N")
     for name, tensor in (("x", x), ("B", B)):
         arguments.require_tensor(_OP, name, tensor, checks.ACTIVATION_DTYPES, device)
     nchunks = checks.count_chunks(_OP, cu_chunk_seqlens, device)
@@ -183,8 +184,8 @@ def launch_chunk_state(
     contiguous (nchunks, H, P, N) fp32 and has elements.
     """
     nchunks, nheads, headdim, dstate = states.shape
-    stride_x_token, stride_x_head, stride_x_dim = x.stride()
-    stride_B_token, stride_B_group, stride_B_state = B.stride()
+    stride_x_seqlen, stride_x_head, stride_x_hdim = x.stride()
+    stride_B_seqlen, stride_B_group, stride_B_dstate = B.stride()
     programs = nchunks * nheads
     launch_autotuned(
         _chunk_state_fwd_kernel,
@@ -198,12 +199,12 @@ def launch_chunk_state(
         cu_chunk_seqlens_ptr=cu_chunk_seqlens,
         states_ptr=states,
         nchunks=nchunks,
-        stride_x_token=stride_x_token,
+        stride_x_seqlen=stride_x_seqlen,
         stride_x_head=stride_x_head,
-        stride_x_dim=stride_x_dim,
-        stride_B_token=stride_B_token,
+        stride_x_hdim=stride_x_hdim,
+        stride_B_seqlen=stride_B_seqlen,
         stride_B_group=stride_B_group,
-        stride_B_state=stride_B_state,
+        stride_B_dstate=stride_B_dstate,
         nheads=nheads,
         headdim=headdim,
         dstate=dstate,

@@ -18,12 +18,13 @@ from launchkit import autotuned, launch_autotuned
 from launchkit.kernels import arguments
 from launchkit.kernels.placement import device_guard, require_launchable
 from launchkit.kernels.ssd import checks, state_arguments
+from launchkit.kernels.ssd.state_passing import last_chunk_before
 
 _OP = "final_state_writeback"
 
 
 @autotuned(
-    # One config: a copy of this size is bound by memory, and nothing may be measured on a cache.
+    # One config: a copy of this size is bound by memory, so tuning would only cost time.
     configs=[triton.Config({"BLOCK_SIZE": 1024}, num_warps=4)],
     key=[],
     name="ssd.final_states",
@@ -61,12 +62,7 @@ def _final_state_writeback_kernel(
     slot = tl.load(final_state_indices_ptr + seq * stride_final_state_indices).to(tl.int64)
     if slot >= 0:
         last = tl.load(last_chunk_indices_ptr + seq * stride_last_chunk_indices).to(tl.int64)
-        last_before = tl.full((), -1, tl.int64)
-        before = seq - 1
-        while (before >= 0) & (last_before < 0):
-            before_ptr = last_chunk_indices_ptr + before * stride_last_chunk_indices
-            last_before = tl.load(before_ptr).to(tl.int64)
-            before -= 1
+        last_before = last_chunk_before(last_chunk_indices_ptr, seq, stride_last_chunk_indices)
         state = tl.zeros((BLOCK_SIZE,), dtype=tl.float32)
         if last > last_before:
             states_ptr += last * stride_states_chunk + head * stride_states_head
@@ -106,13 +102,10 @@ def final_state_writeback(
     """
     checks.require_sizes(_OP, "states", states, "nchunks, H, P, N", None, None, None, None)
     _, nheads, headdim, dstate = states.shape
+    checks.require_state_channels(_OP, "states", states, "nchunks, H, P, N")
     device, dim = states.device, headdim * dstate
     arguments.require_tensor(_OP, "states", states, arguments.STATE_DTYPES, device)
-    checks.require_sizes(_OP, "last_chunk_indices", last_chunk_indices, "S", None)
-    num_seqs = last_chunk_indices.shape[0]
-    arguments.require_tensor(_OP, "last_chunk_indices", last_chunk_indices, (torch.int32,), device)
-    checks.require_heads(_OP, "states", nheads)
-    checks.require_seqs(_OP, "last_chunk_indices", num_seqs)
+    num_seqs = state_arguments.check_last_chunks(_OP, last_chunk_indices, nheads, device)
     sizes = (num_seqs, nheads, dim, device)
     final_strides = state_arguments.check_final(_OP, final_states_out, final_state_indices, *sizes)
     state_arguments.require_state_sizes(_OP, "final_states_out", final_states_out, headdim, dstate)

@@ -6,7 +6,6 @@ one: the numbers are worked out with NumPy and sent in one copy.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from launchkit.kernels import arguments
+from launchkit.kernels.ssd import checks
 
 _OP = "build_chunk_metadata"
 _ALIGNMENT = 4
@@ -66,7 +66,7 @@ def build_chunk_metadata(
 
     cu_seqlens: (S+1,) token offsets of the packed sequences, from 0, never falling. A sequence
         may be empty; it has no chunk.
-    chunk_size: a power of two.
+    chunk_size: a power of two up to 1024.
     num_computed_tokens: (S,) tokens of each sequence that were computed before this batch. If
         given, chunks end at multiples of ``chunk_size`` in the sequence, counted from its very
         first token, so that a prefill split anywhere sums in the same chunks as one that was
@@ -80,9 +80,9 @@ def build_chunk_metadata(
     Raises UsageError for arrays of other lengths or not of integers, arrays on a GPU (reading
     them would wait for it), offsets that fall or do not start at 0, more than 2**31 - 1
     tokens, negative ``num_computed_tokens``, a checkpoint behind its sequence's last token and
-    a ``chunk_size`` that is no power of two.
+    a ``chunk_size`` that the scan does not take.
     """
-    size = _check_chunk_size(chunk_size)
+    size = checks.require_chunk_size(_OP, chunk_size)
     bounds = _check_cu_seqlens(cu_seqlens)
     lengths = bounds[1:] - bounds[:-1]
     # A token's position on the grid of chunks is its packed position plus this.
@@ -144,18 +144,6 @@ def _to_device(parts: Sequence[_Integers], device: torch.device | str | None) ->
         view[start : start + len(part)] = part
     moved = packed.to(target, non_blocking=True)
     return [moved.narrow(0, start, len(part)) for start, part in zip(offsets, parts, strict=False)]
-
-
-def _check_chunk_size(chunk_size: int) -> int:
-    try:
-        size = 0 if isinstance(chunk_size, bool) else operator.index(chunk_size)
-    except TypeError:
-        size = 0
-    if size <= 0 or size & (size - 1):
-        raise arguments.refusal(
-            _OP, "chunk_size", f"is {chunk_size!r}", "Pass a power of two, as an int."
-        )
-    return size
 
 
 def _integers(name: str, values: object) -> _Integers:

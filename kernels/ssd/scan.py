@@ -62,7 +62,7 @@ def mamba_chunk_scan_combined_varlen(
     dt: (T, H), fp32, fp16 or bf16.
     A: (H,), negative, fp32 in models; fp16 or bf16 as well.
     B, C: (T, G, N).
-    chunk_size: tokens a chunk holds at most; a power of two.
+    chunk_size: tokens a chunk holds at most; a power of two up to 1024.
     cu_seqlens: (S+1,) int32, where each sequence starts. Only its length is used.
     cu_chunk_seqlens: (nchunks+1,) int32, where each chunk starts.
     last_chunk_indices: (S,) int32, each sequence's last chunk. An empty sequence repeats the
@@ -89,16 +89,11 @@ def mamba_chunk_scan_combined_varlen(
     Returns (nchunks, H, P, N) with ``return_intermediate_states``; None with
     ``final_states_out``; else the final states (S, H, P, N) in ``state_dtype``.
     Raises UsageError for shapes, dtypes or devices that do not fit, for intermediate states
-    together with ``final_states_out``, for one final argument without the other, and for a
-    cache that shares its storage with ``initial_states``.
+    together with ``final_states_out``, for one final argument without the other, for a cache
+    that shares its storage with ``initial_states``, and for an ``out`` that is x or z, or
+    whose elements share memory.
     """
-    if return_intermediate_states and final_states_out is not None:
-        raise arguments.refusal(
-            _OP,
-            "return_intermediate_states",
-            "is set together with final_states_out",
-            "Take the final states from the intermediate ones, or leave one of the two out.",
-        )
+    _check_endings(final_states_out, return_intermediate_states)
     sizes = check_tokens(_OP, x, dt, B, C, out, chunk_size)
     _, nheads, headdim, ngroups, dstate = sizes
     device = x.device
@@ -155,6 +150,16 @@ def mamba_chunk_scan_combined_varlen(
                 D, z, initial,
             )  # fmt: skip
     return _result(passed, final, final_states_out, return_intermediate_states)
+
+
+def _check_endings(final_states_out: torch.Tensor | None, return_intermediate_states: bool) -> None:
+    if return_intermediate_states and final_states_out is not None:
+        raise arguments.refusal(
+            _OP,
+            "return_intermediate_states",
+            "is set together with final_states_out",
+            "Take the final states from the intermediate ones, or leave one of the two out.",
+        )
 
 
 def _check_states(

@@ -1,4 +1,4 @@
-"""Checks of what the whole scan is given, made once for its five kernels."""
+"""Checks of what the whole scan, or chunk scan alone, is given. Raise UsageError, see no value."""
 
 from __future__ import annotations
 
@@ -23,29 +23,63 @@ class ScanSizes(NamedTuple):
 def check_tokens(
     op: str,
     x: torch.Tensor,
-    dt: torch.Tensor,
-    B: torch.Tensor,
+    dt: torch.Tensor | None,
+    B: torch.Tensor | None,
     C: torch.Tensor,
     out: torch.Tensor,
-    chunk_size: int,
+    chunk_size: int | None,
 ) -> ScanSizes:
-    """Return the sizes; raise UsageError unless shapes, dtypes and devices fit together."""
+    """Return the sizes; raise UsageError unless shapes, dtypes and devices fit together.
+
+    None stands for what the op does not take.
+    """
     checks.require_sizes(op, "x", x, "T, H, P", None, None, None)
     ntokens, nheads, headdim = x.shape
-    checks.require_sizes(op, "B", B, "T, G, N", ntokens, None, None)
-    _, ngroups, dstate = B.shape
+    name, first = ("C", C) if B is None else ("B", B)
+    checks.require_sizes(op, name, first, "T, G, N", ntokens, None, None)
+    _, ngroups, dstate = first.shape
     checks.require_sizes(op, "C", C, "T, G, N", ntokens, ngroups, dstate)
-    checks.require_groups(op, "B", nheads, ngroups)
-    checks.require_sizes(op, "dt", dt, "T, H", ntokens, nheads)
+    checks.require_groups(op, name, nheads, ngroups)
+    checks.require_state_channels(op, name, first, "T, G, N")
+    if dt is not None:
+        checks.require_sizes(op, "dt", dt, "T, H", ntokens, nheads)
     checks.require_sizes(op, "out", out, "T, H, P", ntokens, nheads, headdim)
     device, allowed = x.device, checks.ACTIVATION_DTYPES
     for name, tensor in (("x", x), ("dt", dt), ("B", B), ("C", C), ("out", out)):
-        arguments.require_tensor(op, name, tensor, allowed, device)
-    checks.require_chunk_size(op, chunk_size)
-    checks.require_heads(op, "x", nheads)
-    if dstate == 0:
-        raise arguments.wrong_shape(op, "B", B, "(T, G, N) with N above 0")
+        if tensor is not None:
+            arguments.require_tensor(op, name, tensor, allowed, device)
+    if chunk_size is not None:
+        checks.require_chunk_size(op, chunk_size)
+    checks.require_grid_axis(op, "x", nheads, "heads")
     return ScanSizes(ntokens, nheads, headdim, ngroups, dstate)
+
+
+def check_chunks(
+    op: str,
+    sizes: ScanSizes,
+    CB: torch.Tensor,
+    dt: torch.Tensor,
+    dA_cumsum: torch.Tensor,
+    states: torch.Tensor,
+    cu_chunk_seqlens: torch.Tensor,
+    seq_idx: torch.Tensor,
+    device: torch.device,
+) -> int:
+    """Return nchunks, having checked what chunk scan is given of each chunk."""
+    nchunks = checks.count_chunks(op, cu_chunk_seqlens, device)
+    checks.require_sizes(op, "dA_cumsum", dA_cumsum, "H, nchunks, Q", sizes.nheads, nchunks, None)
+    chunk_size = dA_cumsum.shape[2]
+    checks.require_chunk_size(op, chunk_size)
+    per_token = (device, "H, nchunks, Q", sizes.nheads, nchunks, chunk_size)
+    checks.require_passed(op, "dA_cumsum", dA_cumsum, *per_token)
+    checks.require_passed(op, "dt", dt, *per_token)
+    floats = arguments.STATE_DTYPES
+    products = ("nchunks, G, Q, Q", nchunks, sizes.ngroups, chunk_size, chunk_size)
+    checks.require_passed(op, "CB", CB, device, *products, allowed=floats)
+    of_chunk = ("nchunks, H, P, N", nchunks, sizes.nheads, sizes.headdim, sizes.dstate)
+    checks.require_passed(op, "states", states, device, *of_chunk, allowed=floats)
+    checks.require_metadata(op, "seq_idx", seq_idx, device, "nchunks", nchunks)
+    return nchunks
 
 
 def check_metadata(
@@ -64,7 +98,7 @@ def check_metadata(
     if num_seqs < 0:
         raise arguments.wrong_shape(op, "cu_seqlens", cu_seqlens, "(S+1,), of one element or more")
     checks.require_metadata(op, "last_chunk_indices", last_chunk_indices, device, "S", num_seqs)
-    checks.require_seqs(op, "cu_seqlens", num_seqs)
+    checks.require_grid_axis(op, "cu_seqlens", num_seqs, "sequences")
     return nchunks, num_seqs
 
 
@@ -76,7 +110,7 @@ def check_optional(
     z: torch.Tensor | None,
     out: torch.Tensor,
 ) -> None:
-    """Raise UsageError unless D and z fit, and ``out`` is neither x nor z."""
+    """Raise UsageError unless D and z fit, and ``out`` is neither x, nor z, nor expanded."""
     device, allowed = x.device, checks.ACTIVATION_DTYPES
     if D is not None:
         wanted = (sizes.nheads,) if D.dim() == 1 else (sizes.nheads, sizes.headdim)
@@ -87,10 +121,16 @@ def check_optional(
         arguments.require_tensor(op, "z", z, allowed, device)
         _refuse_same(op, out, "z", z)
     _refuse_same(op, out, "x", x)
+    checks.refuse_expanded(op, "out", out)
 
 
 def _refuse_same(op: str, out: torch.Tensor, name: str, read: torch.Tensor) -> None:
-    """Raise UsageError where ``out`` starts where an input does; views elsewhere may be apart."""
+    """Raise UsageError where ``out`` starts where an input does; views elsewhere may be apart.
+
+    Not while torch.compile traces: its stand-ins for tensors have no address.
+    """
+    if torch.compiler.is_compiling():
+        return
     address = out.data_ptr()
     if address != 0 and address == read.data_ptr():
         problem = f"is {name}, which other programs of the launch still read"

@@ -1,6 +1,6 @@
-"""Checks of the states that enter and leave the scan. Shared by state passing and the whole op.
+"""Checks of the states that enter and leave the scan. Shared by the whole op and its kernels.
 
-They also return strides as the kernels take them: of (rows, H, P*N), P and N walked as one.
+They also return strides as most kernels take them: of (rows, H, P*N), P and N walked as one.
 """
 
 from __future__ import annotations
@@ -8,11 +8,43 @@ from __future__ import annotations
 import torch
 
 from launchkit.kernels import arguments
+from launchkit.kernels.ssd import checks
 
 NO_STRIDES = (0, 0, 0)
 """Strides of a state that is absent."""
 
 Strides = tuple[int, ...]
+
+
+def check_last_chunks(
+    op: str, last_chunk_indices: torch.Tensor, nheads: int, device: torch.device
+) -> int:
+    """Return S, having checked that ``last_chunk_indices`` is (S,) int32 on ``device``.
+
+    Raises UsageError also for more heads or sequences than an axis of a grid holds.
+    """
+    checks.require_sizes(op, "last_chunk_indices", last_chunk_indices, "S", None)
+    arguments.require_tensor(op, "last_chunk_indices", last_chunk_indices, (torch.int32,), device)
+    num_seqs = last_chunk_indices.shape[0]
+    checks.require_grid_axis(op, "states", nheads, "heads")
+    checks.require_grid_axis(op, "last_chunk_indices", num_seqs, "sequences")
+    return num_seqs
+
+
+def require_initial(
+    op: str,
+    initial_states: torch.Tensor | None,
+    sizes: tuple[int, int, int],
+    device: torch.device,
+) -> None:
+    """Raise UsageError unless initial states are (S, H, P, N), of any S and any strides.
+
+    sizes: H, P and N.
+    """
+    if initial_states is not None:
+        name = "initial_states"
+        checks.require_sizes(op, name, initial_states, "S, H, P, N", None, *sizes)
+        arguments.require_tensor(op, name, initial_states, arguments.STATE_DTYPES, device)
 
 
 def check_initial(
@@ -38,11 +70,21 @@ def check_initial(
     arguments.require_tensor(op, "initial_states", initial_states, arguments.STATE_DTYPES, device)
     if initial_states.dim() == 3:
         return initial_states, initial_states.stride()
+    checks.require_state_channels(op, "initial_states", initial_states, "S, H, P, N")
     strides = arguments.flat_strides(initial_states)
     if strides is None:
         initial_states = initial_states.contiguous()
         strides = (nheads * dim, dim, 1)
     return initial_states, strides
+
+
+def require_both_final(
+    op: str, final_states_out: torch.Tensor | None, final_state_indices: torch.Tensor | None
+) -> None:
+    """Raise UsageError where one of the two is given without the other."""
+    if (final_states_out is None) != (final_state_indices is None):
+        missing = "final_states_out" if final_states_out is None else "final_state_indices"
+        raise arguments.refusal(op, missing, "is missing", "Pass both final arguments or neither.")
 
 
 def check_final(
@@ -59,11 +101,9 @@ def check_final(
     Raises UsageError for a shape, dtype or device that does not fit, one argument without the
     other, and a cache whose elements share memory.
     """
-    if final_states_out is None and final_state_indices is None:
-        return NO_STRIDES
+    require_both_final(op, final_states_out, final_state_indices)
     if final_states_out is None or final_state_indices is None:
-        missing = "final_states_out" if final_states_out is None else "final_state_indices"
-        raise arguments.refusal(op, missing, "is missing", "Pass both final arguments or neither.")
+        return NO_STRIDES
     if final_state_indices.shape != (num_seqs,):
         wanted = f"(S,) with S {num_seqs}"
         raise arguments.wrong_shape(op, "final_state_indices", final_state_indices, wanted)
@@ -100,16 +140,12 @@ def _cache_strides(op: str, cache: torch.Tensor, nheads: int, dim: int) -> Strid
     if len(shape) != 4 or shape[1] != nheads or shape[2] * shape[3] != dim:
         wanted = f"(slots, H, P, N) with H {nheads}, P*N {dim}"
         raise arguments.wrong_shape(op, "final_states_out", cache, wanted)
+    checks.require_state_channels(op, "final_states_out", cache, "slots, H, P, N")
     strides = arguments.flat_strides(cache)
     if strides is None:
         problem = f"has strides {cache.stride()}, so P and N cannot be walked as one"
         raise arguments.refusal(
             op, "final_states_out", problem, "Pass a cache whose last two dimensions are dense."
         )
-    sizes = (shape[0], nheads, dim)
-    if 0 in strides and any(
-        size > 1 and stride == 0 for size, stride in zip(sizes, strides, strict=True)
-    ):
-        problem = f"has strides {cache.stride()}, so elements of it share memory"
-        raise arguments.refusal(op, "final_states_out", problem, "Pass a cache of its own.")
+    checks.refuse_expanded(op, "final_states_out", cache)
     return strides

@@ -20,9 +20,21 @@ import triton.language as tl
 from launchkit import autotuned, launch_autotuned
 from launchkit.kernels import arguments
 from launchkit.kernels.placement import device_guard, require_launchable
-from launchkit.kernels.ssd import checks, state_arguments
+from launchkit.kernels.ssd import state_arguments
 
 _OP = "state_passing"
+
+
+@triton.jit
+def last_chunk_before(last_chunk_indices_ptr, seq, stride):
+    """Return the last chunk of the sequences before ``seq``; -1 if they have none."""
+    # -1 marks an empty sequence in some callers' metadata, so look behind those.
+    last_before = -1
+    before = seq - 1
+    while (before >= 0) & (last_before < 0):
+        last_before = tl.load(last_chunk_indices_ptr + before * stride)
+        before -= 1
+    return last_before
 
 
 @autotuned(
@@ -33,8 +45,8 @@ _OP = "state_passing"
 @triton.jit(
     # Strides that differ between batches and callers, and that one load per chunk uses.
     do_not_specialize=[
-        "stride_dA_cs_head",
-        "stride_dA_cs_chunk",
+        "stride_dA_cumsum_head",
+        "stride_dA_cumsum_chunk",
         "stride_last_chunk_indices",
         "stride_final_state_indices",
     ],
@@ -44,7 +56,7 @@ _OP = "state_passing"
 def _state_passing_fwd_kernel(
     states_ptr,
     out_ptr,
-    dA_cs_ptr,
+    dA_cumsum_ptr,
     initstates_ptr,
     last_chunk_indices_ptr,
     final_states_ptr,
@@ -57,9 +69,9 @@ def _state_passing_fwd_kernel(
     stride_out_chunk: tl.int64,
     stride_out_head: tl.int64,
     stride_out_dim,
-    stride_dA_cs_head: tl.int64,
-    stride_dA_cs_chunk: tl.int64,
-    stride_dA_cs_csize: tl.int64,
+    stride_dA_cumsum_head: tl.int64,
+    stride_dA_cumsum_chunk: tl.int64,
+    stride_dA_cumsum_csize: tl.int64,
     stride_initstates_batch: tl.int64,
     stride_initstates_head: tl.int64,
     stride_initstates_dim,
@@ -77,12 +89,7 @@ def _state_passing_fwd_kernel(
     offs = (tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)).to(tl.int64)
     mask = offs < dim
 
-    # -1 marks an empty sequence in some callers' metadata, so look behind those.
-    last_before = -1
-    before = seq - 1
-    while (before >= 0) & (last_before < 0):
-        last_before = tl.load(last_chunk_indices_ptr + before * stride_last_chunk_indices)
-        before -= 1
+    last_before = last_chunk_before(last_chunk_indices_ptr, seq, stride_last_chunk_indices)
     last = tl.load(last_chunk_indices_ptr + seq * stride_last_chunk_indices)
 
     if initstates_ptr is not None:
@@ -94,9 +101,9 @@ def _state_passing_fwd_kernel(
 
     states_ptr += head * stride_states_head
     out_ptr += head * stride_out_head
-    dA_cs_ptr += head * stride_dA_cs_head + (chunk_size - 1) * stride_dA_cs_csize
+    dA_cumsum_ptr += head * stride_dA_cumsum_head + (chunk_size - 1) * stride_dA_cumsum_csize
     for chunk in range(last_before + 1, last + 1):
-        decay = tl.exp(tl.load(dA_cs_ptr + chunk * stride_dA_cs_chunk))
+        decay = tl.exp(tl.load(dA_cumsum_ptr + chunk * stride_dA_cumsum_chunk))
         states_ptrs = states_ptr + chunk * stride_states_chunk + offs * stride_states_dim
         new = tl.load(states_ptrs, mask=mask, other=0.0).to(tl.float32)
         state = decay * state + new
@@ -151,8 +158,8 @@ def state_passing(
     or ``initial_states`` (sequences run in no order, and tuning repeats the launch) or whose
     slots, heads or elements share memory with each other.
     """
-    _, nheads, dim = _check_inputs(states, dA_cumsum, last_chunk_indices)
-    num_seqs = last_chunk_indices.shape[0]
+    _, nheads, dim = _check_inputs(states, dA_cumsum)
+    num_seqs = state_arguments.check_last_chunks(_OP, last_chunk_indices, nheads, states.device)
     sizes = (num_seqs, nheads, dim, states.device)
     initial, init_strides = state_arguments.check_initial(_OP, initial_states, *sizes)
     final_strides = state_arguments.check_final(_OP, final_states_out, final_state_indices, *sizes)
@@ -199,7 +206,7 @@ def launch_state_passing(
         lambda meta: (-(-dim // meta["BLOCK_SIZE"]), num_seqs, nheads),
         states_ptr=states,
         out_ptr=out,
-        dA_cs_ptr=dA_cumsum,
+        dA_cumsum_ptr=dA_cumsum,
         initstates_ptr=initial_states,
         last_chunk_indices_ptr=last_chunk_indices,
         final_states_ptr=final_states_out,
@@ -212,9 +219,9 @@ def launch_state_passing(
         stride_out_chunk=nheads * dim,
         stride_out_head=dim,
         stride_out_dim=1,
-        stride_dA_cs_head=dA_strides[0],
-        stride_dA_cs_chunk=dA_strides[1],
-        stride_dA_cs_csize=dA_strides[2],
+        stride_dA_cumsum_head=dA_strides[0],
+        stride_dA_cumsum_chunk=dA_strides[1],
+        stride_dA_cumsum_csize=dA_strides[2],
         stride_initstates_batch=init_strides[0],
         stride_initstates_head=init_strides[1],
         stride_initstates_dim=init_strides[2],
@@ -228,24 +235,16 @@ def launch_state_passing(
     )
 
 
-def _check_inputs(
-    states: torch.Tensor, dA_cumsum: torch.Tensor, last_chunk_indices: torch.Tensor
-) -> torch.Size:
-    """Check what every call passes; return the shape of ``states``."""
+def _check_inputs(states: torch.Tensor, dA_cumsum: torch.Tensor) -> torch.Size:
+    """Check what has a row for each chunk; return the shape of ``states``."""
     shape, sizes, device = states.shape, dA_cumsum.shape, states.device
     if len(shape) != 3:
         raise arguments.wrong_shape(_OP, "states", states, "(nchunks, H, P*N)")
     if len(sizes) != 3 or sizes[0] != shape[1] or sizes[1] != shape[0] or sizes[2] == 0:
         wanted = f"(H, nchunks, chunk_size) with H {shape[1]}, nchunks {shape[0]}, chunk_size > 0"
         raise arguments.wrong_shape(_OP, "dA_cumsum", dA_cumsum, wanted)
-    if last_chunk_indices.dim() != 1:
-        raise arguments.wrong_shape(_OP, "last_chunk_indices", last_chunk_indices, "(S,)")
     arguments.require_tensor(_OP, "states", states, arguments.STATE_DTYPES, device)
     arguments.require_tensor(_OP, "dA_cumsum", dA_cumsum, (torch.float32,), device)
-    arguments.require_tensor(_OP, "last_chunk_indices", last_chunk_indices, (torch.int32,), device)
-    num_seqs = last_chunk_indices.shape[0]
-    checks.require_heads(_OP, "states", shape[1])
-    checks.require_seqs(_OP, "last_chunk_indices", num_seqs)
     return shape
 
 

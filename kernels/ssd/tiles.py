@@ -15,7 +15,7 @@ import triton
 from launchkit.kernels.placement import live_arch
 
 TileChoice = tuple[tuple[int, int, int], int, int]
-"""(BLOCK_M, BLOCK_N, BLOCK_K), num_warps, num_stages. M, N: the tile written; K: summed over."""
+"""(M, N, K) of BLOCK_SIZE, num_warps, num_stages. M, N: the tile written; K: summed over."""
 
 _WARPS_PER_GROUP = 4
 _ROWS_PER_GROUP = 64
@@ -25,7 +25,9 @@ def tile_configs(choices: Iterable[TileChoice]) -> list[triton.Config]:
     """Return the config of each choice, in order."""
     return [
         triton.Config(
-            {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}, num_warps=warps, num_stages=stages
+            {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k},
+            num_warps=warps,
+            num_stages=stages,
         )
         for (m, n, k), warps, stages in choices
     ]
@@ -39,7 +41,7 @@ def keeps_operand_in_flight(config: triton.Config) -> bool:
     warp groups on tiles of 64 rows; without them, or in one stage, each iteration waits.
     """
     whole_groups = config.num_warps % _WARPS_PER_GROUP == 0
-    whole_rows = config.kwargs["BLOCK_M"] % _ROWS_PER_GROUP == 0
+    whole_rows = config.kwargs["BLOCK_SIZE_M"] % _ROWS_PER_GROUP == 0
     return bool(whole_groups and whole_rows and config.num_stages > 1)
 
 

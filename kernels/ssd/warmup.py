@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from launchkit.kernels import arguments
-from launchkit.kernels.ssd import checks
+from launchkit.kernels.ssd import checks, state_arguments
 from launchkit.kernels.ssd.metadata import build_chunk_metadata
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
 
@@ -61,24 +61,30 @@ def warm_chunk_scan(
 
     initial_states: of the layout of those passed later; if None, dense and of the dtype of
         ``final_states_out``, else of ``state_dtype``.
+    final_states_out, final_state_indices: both or neither, as in a call; of the indices only the
+        dtype matters, which is compiled for.
     tokens: tokens of the scratch batch, as configs are tuned on it.
 
-    Returns how many calls of the op were made. Raises UsageError as the op does, and for
-    fewer than two tokens in the tensors or ``tokens`` below 1; CaptureError while a CUDA graph is captured and a config is not known.
+    Returns how many calls of the op were made. Raises UsageError as the op does (one final
+    argument without the other is refused before anything is launched), for fewer than two tokens
+    in the tensors and for ``tokens`` below 1; CaptureError while a CUDA graph is captured and a
+    config is not known.
     """
     if tokens < 1:
         raise arguments.refusal(_OP, "tokens", f"is {tokens}", "Pass 1 or more.")
+    state_arguments.require_both_final(_OP, final_states_out, final_state_indices)
     checks.require_sizes(_OP, "x", x, "T, H, P", None, None, None)
     checks.require_sizes(_OP, "B", B, "T, G, N", None, None, None)
     if x.shape[0] < 2:
         problem = f"has {x.shape[0]} tokens, so its first stride may not be that of a longer one"
         raise arguments.refusal(_OP, "x", problem, "Pass tensors of two tokens or more.")
     sizes = (_SEQUENCES, *x.shape[1:], B.shape[2])
-    state = initial_states if final_states_out is None else final_states_out
-    dtype = state_dtype or C.dtype if state is None else state.dtype
-    template = torch.empty(sizes, dtype=dtype, device=x.device)
-    if initial_states is not None:
-        template = initial_states
+    template = initial_states
+    if template is None:
+        dtype = state_dtype or C.dtype
+        if final_states_out is not None:
+            dtype = final_states_out.dtype
+        template = torch.empty(sizes, dtype=dtype, device=x.device)
     skipped_bytes = template.data_ptr() % _ALIGNMENT_BYTES
     initial = _like(template, _SEQUENCES, template.stride(), skipped_bytes)
     endings = _endings(final_states_out, final_state_indices)
@@ -105,9 +111,8 @@ def _endings(
         (None, None, False),
         (None, None, True),
     ]
-    if cache is not None:
-        dtype = torch.int32 if indices is None else indices.dtype
-        slots = torch.arange(_SEQUENCES, dtype=dtype, device=cache.device)
+    if cache is not None and indices is not None:
+        slots = torch.arange(_SEQUENCES, dtype=indices.dtype, device=cache.device)
         skipped_bytes = cache.data_ptr() % _ALIGNMENT_BYTES
         scratch = _like(cache, _SEQUENCES, cache.stride(), skipped_bytes)
         endings.append((scratch, slots, False))

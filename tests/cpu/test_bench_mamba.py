@@ -44,6 +44,7 @@ def test_result_has_a_row_for_every_case_op_and_step(document):
     assert document["machine"]["triton"] == triton.__version__
     assert document["machine"]["gpu"] is None
     assert document["method"]["rounds"] == 2
+    assert document["method"]["keep_freed_memory"] is True
     assert [case["case"] for case in document["cases"]] == names
     assert [case["initial_states"] for case in document["cases"]] == [False, True]
     places = [(row["case"], row["op"], row["step"]) for row in document["rows"]]
@@ -113,7 +114,7 @@ def test_table_shows_each_case_in_80_columns(document, capsys):
     assert [line[:4] for line in lines if line[:1] == ["write-back"]] == [
         ["write-back", "4", "→", "0"]
     ] * 2
-    assert "one element of each state" in " ".join(printed.split())
+    assert "one number a state" in " ".join(printed.split())
 
 
 def test_table_of_a_gpu_has_its_ratio_and_still_80_columns(document, capsys):

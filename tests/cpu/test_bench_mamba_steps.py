@@ -73,6 +73,20 @@ def test_every_step_makes_the_same_launches(timed):
     assert wanted <= used
 
 
+def test_the_step_named_launch_autotuned_launches_with_it_and_no_other_does(timed, monkeypatch):
+    launched, real = [], mamba_steps.launch_autotuned
+    monkeypatch.setattr(
+        mamba_steps,
+        "launch_autotuned",
+        lambda kernel, *args, **kwargs: launched.append(kernel) or real(kernel, *args, **kwargs),
+    )
+    for part in timed[1]:
+        launched.clear()
+        part.call()
+        kernels = pinned_configs.LAUNCHKIT_KERNELS if part.step == "launch_autotuned" else ()
+        assert launched == list(kernels), part.step
+
+
 def test_launches_are_counted_with_those_of_torch(timed):
     _, parts = timed
     counts = mamba_counts.count(parts, cuda=False)

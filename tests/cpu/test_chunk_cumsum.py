@@ -1,3 +1,5 @@
+"""What the chunk cumsum refuses, and what it launches and compiles."""
+
 from __future__ import annotations
 
 import math
@@ -6,6 +8,8 @@ import pytest
 import torch
 import triton
 from chunk_cases import bounds_of
+from launching import compiled_by
+from pinning import pin
 
 from launchkit.errors import UsageError
 from launchkit.kernels import placement
@@ -65,7 +69,7 @@ BAD = {
 def test_an_argument_that_does_not_fit_is_named_with_what_to_pass(change, message):
     with pytest.raises(UsageError, match=message) as caught:
         chunk_cumsum(**{**good_arguments(), **change})
-    assert caught.value.fields["argument"] in message
+    assert caught.value.fields["argument"] == message.split()[0]
     assert str(caught.value).endswith(".")
 
 
@@ -88,21 +92,9 @@ def test_no_chunk_launches_nothing(host):
     assert host.launches() == []
 
 
-def compiled_for(monkeypatch, *problems):
-    """Return the compiled kernel that each problem was launched with."""
-    seen = []
-    launch = module.launch_autotuned
-    monkeypatch.setattr(
-        module, "launch_autotuned", lambda *args, **kwargs: seen.append(launch(*args, **kwargs))
-    )
-    for problem in problems:
-        chunk_cumsum(**problem)
-    return seen
-
-
 def test_the_grid_covers_all_chunks_and_heads(host, monkeypatch):
     config = triton.Config({"BLOCK_SIZE_H": 2})
-    monkeypatch.setattr(_chunk_cumsum_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _chunk_cumsum_fwd_kernel, config)
     chunk_cumsum(**good_arguments())
     assert host.launches()[-1].grid == (2, 2, 1)
 
@@ -112,14 +104,14 @@ def test_no_size_of_a_batch_and_no_limit_compiles_anew(host, monkeypatch):
     shifted = torch.zeros(4, dtype=torch.int32)[1:]
     batches.append({**good_arguments(), "cu_chunk_seqlens": shifted})
     batches += [{**good_arguments(), "dt_limit": limit} for limit in ((0, 1), (0.5, math.inf))]
-    compiled = compiled_for(monkeypatch, *batches)
+    compiled = compiled_by(monkeypatch, module, chunk_cumsum, *batches)
     assert len(compiled) == 6
     assert len({id(kernel) for kernel in compiled}) == 1
 
 
 @pytest.mark.parametrize("config", _chunk_cumsum_fwd_kernel.configs, ids=str)
 def test_every_config_compiles(host, monkeypatch, config):
-    monkeypatch.setattr(_chunk_cumsum_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _chunk_cumsum_fwd_kernel, config)
     problem = {**good_arguments(heads=64), "chunk_size": 256}
-    (kernel,) = compiled_for(monkeypatch, problem)
+    (kernel,) = compiled_by(monkeypatch, module, chunk_cumsum, problem)
     assert kernel.metadata.num_warps == config.num_warps

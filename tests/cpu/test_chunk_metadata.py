@@ -185,6 +185,7 @@ BAD = {
     "chunk size 0": ({"chunk_size": 0}, "chunk_size is 0"),
     "negative chunk size": ({"chunk_size": -8}, "chunk_size is -8"),
     "chunk size 48": ({"chunk_size": 48}, "chunk_size is 48"),
+    "chunk size over what the scan takes": ({"chunk_size": 2048}, "chunk_size is 2048"),
     "chunk size of float": ({"chunk_size": 8.0}, r"chunk_size is 8\.0"),
     "chunk size of bool": ({"chunk_size": True}, "chunk_size is True"),
     "no offsets": ({"cu_seqlens": []}, "cu_seqlens is empty"),

@@ -54,6 +54,7 @@ def test_the_annotated_ops_have_the_signatures_of_the_ops():
     )
 
 
-def test_a_layer_that_is_no_number_is_refused():
+@pytest.mark.parametrize("layer", ["7", None, 2**63])
+def test_a_layer_that_is_no_number_is_refused(layer):
     with pytest.raises(UsageError, match="layer"):
-        MambaLayer("7")
+        MambaLayer(layer)

@@ -75,7 +75,7 @@ def test_importing_the_kernels_asks_no_gpu():
         "def asked(*_): raise AssertionError('a GPU was asked at import')\n"
         "for name in ('is_available', 'current_device', 'get_device_capability', 'device_count'):\n"
         "    setattr(torch.cuda, name, asked)\n"
-        "import launchkit.kernels.ssd.bmm, launchkit.kernels.ssd.chunk_scan\n"
+        "import launchkit.kernels.mamba_layer, launchkit.kernels.ssd.warmup\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from subprocesses import in_python
 
 from launchkit.errors import UsageError
 from launchkit.profiling import annotate, ranges
-
-LISTENER = Path(__file__).parent.parent / "data" / "nvtx_listener.c"
 
 
 class FakeDomain:
@@ -57,18 +51,6 @@ def seen() -> Iterator[list[tuple[str, str, int | None]]]:
     )
     yield events
     ranges.set_range_slot(None)
-
-
-def in_python(code: str, **env: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 class TestNvtx:
@@ -165,94 +147,6 @@ class TestNvtx:
         with annotate("a\0b", op="\ud800"):
             pass
         assert domain.made == [("a?b", "?", None)]
-
-
-@pytest.fixture(scope="module")
-def listener(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    assert compiler, "these tests compile a small NVTX tool: install a C compiler"
-    library = tmp_path_factory.mktemp("nvtx") / "listener.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, LISTENER], check=True)
-    return library
-
-
-class TestUnderATool:
-    """NVTX loads a small listener, as it would load Nsight Systems."""
-
-    @pytest.fixture
-    def events(self, listener: Path, tmp_path: Path) -> Callable[..., list[str]]:
-        def run(code: str, **env: str) -> list[str]:
-            out = tmp_path / "events"
-            in_python(
-                f"from launchkit.profiling import annotate\n{code}",
-                NVTX_INJECTION64_PATH=str(listener),
-                NVTX_LISTENER_OUT=str(out),
-                **env,
-            )
-            return out.read_text().splitlines() if out.exists() else []
-
-        return run
-
-    def test_the_tool_sees_domain_text_category_and_int64_payload(
-        self, events: Callable[..., list[str]]
-    ) -> None:
-        code = """
-with annotate("block", op="mamba"):
-    for layer in (0, -(2**63), 2**63 - 1):
-        with annotate("ssd", layer=layer, op="mamba"):
-            pass
-annotate("step")(len)("")
-"""
-        no_payload = "payload type 0"
-        assert events(code) == [
-            "category\tlaunchkit\t1\tmamba",
-            f"push\tlaunchkit\tblock\t1\t{no_payload}",
-            "push\tlaunchkit\tssd\t1\tint64:0",
-            "pop\tlaunchkit",
-            f"push\tlaunchkit\tssd\t1\tint64:{-(2**63)}",
-            "pop\tlaunchkit",
-            f"push\tlaunchkit\tssd\t1\tint64:{2**63 - 1}",
-            "pop\tlaunchkit",
-            "pop\tlaunchkit",
-            "category\tlaunchkit\t2\tstep",
-            f"push\tlaunchkit\tstep\t2\t{no_payload}",
-            "pop\tlaunchkit",
-        ]
-
-    def test_the_tool_sees_balanced_ranges_when_an_exception_passes(
-        self, events: Callable[..., list[str]]
-    ) -> None:
-        code = """
-try:
-    with annotate("outer"), annotate("inner"):
-        raise KeyError
-except KeyError:
-    pass
-"""
-        kinds = [line.split("\t")[0] for line in events(code)]
-        assert [kind for kind in kinds if kind != "category"] == ["push", "push", "pop", "pop"]
-
-    def test_compiled_code_traces_whole_and_shows_no_range(
-        self, events: Callable[..., list[str]]
-    ) -> None:
-        code = """
-import torch
-
-@annotate("inner", op="o")
-def inner(x):
-    return x * 2
-
-def outer(x):
-    with annotate("outer", layer=1):
-        return inner(x) + 1
-
-compiled = torch.compile(outer, backend="eager", fullgraph=True)
-assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 3.0))
-"""
-        assert events(code) == []
-
-    def test_nvtx_disable_is_honoured(self, events: Callable[..., list[str]]) -> None:
-        assert events("with annotate('x'): pass", NVTX_DISABLE="1") == []
 
 
 class TestOff:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from chunk_cases import picker
 from ssd_cases import check, chunked, everything, magnitudes, make_problem, recurrence
 
 from launchkit.kernels.ssd.reference import (
@@ -90,11 +91,7 @@ def test_the_three_forms_agree(lengths, kinds):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_sizes_agree_in_both_chunk_conventions(seed):
-    rng = torch.Generator().manual_seed(seed)
-
-    def pick(low, high):
-        return int(torch.randint(low, high, (), generator=rng))
-
+    pick = picker(seed)
     groups = pick(1, 4)
     lengths = tuple(pick(0, 30) for _ in range(pick(1, 6)))
     problem = make_problem(

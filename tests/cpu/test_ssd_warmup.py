@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
 import torch
+from ssd_cases import KERNELS
 
 from launchkit.errors import UsageError
-from launchkit.kernels.ssd import bmm, chunk_cumsum, chunk_scan, chunk_state, state_passing
 from launchkit.kernels.ssd.metadata import build_chunk_metadata
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
 from launchkit.kernels.ssd.warmup import warm_chunk_scan
 
 H, P, G, N, Q = 3, 16, 1, 16, 16
-KERNELS = (
-    chunk_cumsum._chunk_cumsum_fwd_kernel,
-    chunk_state._chunk_state_fwd_kernel,
-    state_passing._state_passing_fwd_kernel,
-    bmm._bmm_chunk_fwd_kernel,
-    chunk_scan._chunk_scan_fwd_kernel,
-)
 
 
 def compiled_variants():
@@ -55,11 +49,11 @@ class Layer:
         x, B, C, dt, z, out = self.rows(0, 2)
         return warm_chunk_scan(
             x, dt, self.A, B, C, Q, out, self.D, z, self.bias, None, True,
-            final_states_out=self.cache, final_state_indices=torch.zeros(0, dtype=torch.int32),
-            **{"tokens": 40, **options},
+            **{"tokens": 40, "final_states_out": self.cache,
+               "final_state_indices": torch.zeros(0, dtype=torch.int32), **options},
         )  # fmt: skip
 
-    def scan(self, lengths, start=0, initial=False, ending="cache", column=False):
+    def scan(self, lengths, start=0, initial=False, ending="cache", column=False, **options):
         """Run the op as a server would, on some tokens of the batch."""
         tokens = sum(lengths)
         x, B, C, dt, z, out = self.rows(start, start + tokens)
@@ -72,7 +66,7 @@ class Layer:
             x, dt, self.A, B, C, Q, m.cu_seqlens, m.cu_chunk_seqlens, m.last_chunk_indices,
             m.seq_idx, out, self.D, z, self.bias, states, True,
             return_intermediate_states=ending == "every",
-            final_states_out=final[0], final_state_indices=final[1],
+            **{"final_states_out": final[0], "final_state_indices": final[1], **options},
         )  # fmt: skip
 
 
@@ -131,6 +125,27 @@ def test_live_tensors_are_neither_read_nor_written(host):
 def test_a_warm_up_without_tokens_is_refused(host):
     with pytest.raises(UsageError, match="tokens is 0"):
         Layer().warm(tokens=0)
+
+
+@pytest.mark.parametrize("missing", ["final_states_out", "final_state_indices"])
+def test_one_final_argument_without_the_other_is_refused_as_by_the_op(host, missing):
+    layer, said = Layer(tokens=64), []
+    for call in (layer.warm, functools.partial(layer.scan, (7, 30))):
+        with pytest.raises(UsageError, match=f"{missing} is missing") as caught:
+            call(**{missing: None})
+        assert caught.value.fields["argument"] == missing
+        said.append(str(caught.value).split(": ", 1)[1])
+    assert said[0] == said[1]
+    assert host.launches() == []
+
+
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64], ids=str)
+def test_slots_are_warmed_in_the_dtype_that_they_come_in(host, index_dtype):
+    layer = Layer(tokens=64)
+    layer.warm(final_state_indices=torch.zeros(0, dtype=index_dtype))
+    warmed = compiled_variants()
+    layer.scan((7, 30), final_state_indices=torch.arange(2, dtype=index_dtype))
+    assert compiled_variants() == warmed
 
 
 def test_a_single_token_is_refused_as_its_strides_are_not_those_of_other_calls(host):

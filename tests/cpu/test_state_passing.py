@@ -65,6 +65,18 @@ BAD = {
     "out of integers": ({"out_dtype": torch.int8}, "out_dtype is int8"),
     "slots without a cache": ({"final_states_out": None}, "final_states_out is missing"),
     "a cache without slots": ({"final_state_indices": None}, "final_state_indices is missing"),
+    "initial states of no channel": (
+        {"states": torch.zeros(4, 2, 0), "initial_states": torch.zeros(2, 2, 3, 0)},
+        "initial_states has shape .* with N above 0",
+    ),
+    "a cache of no channel": (
+        {
+            "states": torch.zeros(4, 2, 0),
+            "initial_states": None,
+            "final_states_out": torch.zeros(6, 2, 3, 0),
+        },
+        "final_states_out has shape .* with N above 0",
+    ),
     "flat cache": ({"final_states_out": torch.zeros(6, 2, 15)}, "final_states_out has shape"),
     "cache of other heads": (
         {"final_states_out": torch.zeros(6, 3, 3, 5)},

@@ -7,6 +7,7 @@ import sample_kernels
 import torch
 import triton
 from launching import counted_runs
+from ssd_cases import everything, make_problem, scan
 from torch.utils import _triton as torch_triton
 
 import launchkit
@@ -154,3 +155,16 @@ def test_warmup_compiles_every_config_and_launches_nothing(host):
         kernel.run(torch.empty(64), torch.empty(64), 64, 1, grid=(1,), warmup=True)
     assert runs.autotuner == 1
     assert hostonly.launches() == []
+
+
+def test_the_whole_scan_is_traced_into_one_graph():
+    problem = make_problem((20, 12), **everything())
+    metadata, out = problem.metadata, torch.empty_like(problem.x)
+    cache, slots = torch.empty(4, 2, 8, 16), torch.tensor([3, 1])
+    options = {"final_states_out": cache, "final_state_indices": slots}
+
+    def function(x):
+        scan(problem, metadata=metadata, out=out, **options)
+        return x + 1
+
+    assert len(triton_calls(traced(function))) == 5

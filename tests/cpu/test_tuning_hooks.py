@@ -8,6 +8,7 @@ import torch
 import triton
 from benching import (
     BLOCKS,
+    NO_CONFIG_LEFT,
     Bench,
     grid_of_block,
     kernel_with,
@@ -62,7 +63,7 @@ def test_pruning_everything_is_refused_as_by_todays_triton():
         Bench({}), prune_configs_by={"early_config_prune": lambda configs, named, **_: []}
     )
     for _ in range(2):
-        with pytest.raises(Exception, match="No valid autotuner configs after pruning"):
+        with pytest.raises(NO_CONFIG_LEFT, match="No valid autotuner configs after pruning"):
             launched_block(kernel)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton
+from poison import poison_fresh_tensors
 
 HERE = Path(__file__).parent
 
@@ -19,6 +20,11 @@ def pytest_collection_modifyitems(items):
             if not usable:
                 reason = "needs a CUDA GPU, and TRITON_INTERPRET unset"
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def _poison_fresh_tensors(monkeypatch):
+    poison_fresh_tensors(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

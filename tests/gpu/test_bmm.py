@@ -6,7 +6,7 @@ import pytest
 import torch
 from chunk_cases import BEFORE, BEHIND, DTYPES, guarded, margins_are_untouched
 from output_cases import check_products, make_products
-from poison import poison_fresh_tensors
+from pinning import pin
 
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.kernels.ssd.bmm import _bmm_chunk_fwd_kernel, bmm_chunk, launch_bmm_chunk
@@ -20,12 +20,7 @@ LENGTHS = (64, 5, 1, 63)
 @pytest.fixture(autouse=True)
 def _one_config(monkeypatch):
     """Pin one config, so that no test measures anything."""
-    pin(monkeypatch, ALL_CONFIGS[0])
-    poison_fresh_tensors(monkeypatch)
-
-
-def pin(monkeypatch, config):
-    monkeypatch.setattr(_bmm_chunk_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _bmm_chunk_fwd_kernel, ALL_CONFIGS[0])
 
 
 def make(lengths=LENGTHS, chunk_size=64, **sizes):
@@ -57,7 +52,7 @@ def test_a_real_layer_matches_the_reference(model):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("config", ALL_CONFIGS, ids=str)
 def test_every_config_matches_the_reference(monkeypatch, config, dtype, sizes):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _bmm_chunk_fwd_kernel, config)
     chunk_size, dstate = sizes
     case = make((chunk_size, 3, chunk_size - 9), chunk_size, dstate=dstate, dtype=dtype)
     first = run(case)
@@ -68,7 +63,7 @@ def test_every_config_matches_the_reference(monkeypatch, config, dtype, sizes):
 
 @pytest.mark.parametrize("config", KEPT_FOR_CASTS, ids=str)
 def test_every_config_kept_for_casts_matches_the_reference(monkeypatch, config):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _bmm_chunk_fwd_kernel, config)
     case = make((128, 3, 119), 128, dstate=256, dtype=torch.bfloat16)
     case.C = case.C.float()
     first = run(case)
@@ -147,7 +142,7 @@ def test_a_token_beyond_two_to_the_31_elements_is_reached():
 
 @pytest.mark.parametrize("config", ALL_CONFIGS, ids=str)
 def test_no_byte_around_the_output_changes(monkeypatch, config):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _bmm_chunk_fwd_kernel, config)
     case = make((16, 3, 9), 16, dtype=torch.bfloat16)
     raw, CB = guarded((3, 2, 16, 16), device="cuda")
     launch_bmm_chunk(case.C, case.B, 16, case.bounds, CB)

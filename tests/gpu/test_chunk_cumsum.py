@@ -14,7 +14,7 @@ from chunk_cases import (
     margins_are_untouched,
     surround,
 )
-from poison import poison_fresh_tensors
+from pinning import pin
 
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.kernels.ssd.chunk_cumsum import (
@@ -30,12 +30,7 @@ LENGTHS = (64, 3, 1, 63, 40)
 @pytest.fixture(autouse=True)
 def _one_config(monkeypatch):
     """Pin one config, so that no test measures anything."""
-    pin(monkeypatch, ALL_CONFIGS[0])
-    poison_fresh_tensors(monkeypatch)
-
-
-def pin(monkeypatch, config):
-    monkeypatch.setattr(_chunk_cumsum_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _chunk_cumsum_fwd_kernel, ALL_CONFIGS[0])
 
 
 def make(lengths, heads=5, dtype=torch.float32, **kinds):
@@ -70,7 +65,7 @@ def test_a_real_layer_matches_the_reference(model):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("config", ALL_CONFIGS, ids=str)
 def test_every_config_matches_the_reference(monkeypatch, config, dtype, sizes):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _chunk_cumsum_fwd_kernel, config)
     heads, chunk_size = sizes
     case = make((chunk_size, 5, 1, chunk_size - 1), heads, dtype)
     options = {"dt_bias": case.bias, "dt_softplus": True, "dt_limit": (0.1, 1.5)}
@@ -151,7 +146,7 @@ def test_a_token_beyond_two_to_the_31_elements_is_reached():
 
 @pytest.mark.parametrize("config", ALL_CONFIGS, ids=str)
 def test_no_byte_around_the_outputs_changes(monkeypatch, config):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _chunk_cumsum_fwd_kernel, config)
     case = make(LENGTHS)
     sums_bytes, sums = guarded((5, 5, 64), device="cuda")
     steps_bytes, steps = guarded((5, 5, 64), device="cuda")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from chunk_cases import BEFORE, BEHIND, DTYPES, GUARD_BYTE
 from output_cases import check_output, fresh_output, make_scan, scan_arguments
-from poison import poison_fresh_tensors
+from pinning import pin
 
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.kernels.ssd.bmm import _bmm_chunk_fwd_kernel, bmm_chunk
@@ -21,12 +21,7 @@ LENGTHS, SEQUENCES = (64, 5, 64, 1, 63), (0, 0, 1, 2, 2)
 @pytest.fixture(autouse=True)
 def _one_config(monkeypatch):
     """Pin one config, so that no test measures anything."""
-    pin(monkeypatch, ALL_CONFIGS[0])
-    poison_fresh_tensors(monkeypatch)
-
-
-def pin(monkeypatch, config):
-    monkeypatch.setattr(_chunk_scan_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _chunk_scan_fwd_kernel, ALL_CONFIGS[0])
 
 
 def make(lengths=LENGTHS, sequences=SEQUENCES, chunk_size=64, **options):
@@ -78,7 +73,7 @@ def test_a_real_layer_matches_the_reference(model, state_dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("config", KEPT, ids=str)
 def test_every_kept_config_matches_the_reference(monkeypatch, config, dtype, sizes):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _chunk_scan_fwd_kernel, config)
     headdim, dstate, chunk_size = sizes
     kinds = {"dtype": dtype, "D": "channel", "z": True, "initial": torch.float32}
     lengths = (chunk_size, 3, chunk_size - 9, chunk_size)
@@ -92,7 +87,7 @@ def test_every_kept_config_matches_the_reference(monkeypatch, config, dtype, siz
 
 @pytest.mark.parametrize("config", KEPT, ids=str)
 def test_every_kept_config_is_right_without_initial_states_and_gate(monkeypatch, config):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _chunk_scan_fwd_kernel, config)
     check(make((128, 128, 57), (0, 1, 1), 128, headdim=64, dstate=128, dtype=torch.bfloat16))
 
 
@@ -121,7 +116,7 @@ def test_many_one_token_sequences_match_the_reference():
 
 
 def test_it_takes_what_bmm_chunk_returns(monkeypatch):
-    monkeypatch.setattr(_bmm_chunk_fwd_kernel, "configs", _bmm_chunk_fwd_kernel.configs[:1])
+    pin(monkeypatch, _bmm_chunk_fwd_kernel, _bmm_chunk_fwd_kernel.configs[0])
     case = make(dtype=torch.bfloat16)
     B = torch.rand_like(case.C)
     case.CB = bmm_chunk(case.C, B, 64, case.bounds)
@@ -155,7 +150,7 @@ def test_views_of_any_stride_and_alignment_are_read_in_place(dtype):
 @pytest.mark.parametrize("config", KEPT, ids=str)
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_view_as_output_leaves_all_other_bytes(monkeypatch, config, step):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _chunk_scan_fwd_kernel, config)
     case = make(dtype=torch.bfloat16)
     total, heads, headdim = case.x.shape
     width = heads * headdim * 3

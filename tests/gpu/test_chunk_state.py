@@ -13,7 +13,7 @@ from chunk_cases import (
     make_chunks,
     margins_are_untouched,
 )
-from poison import poison_fresh_tensors
+from pinning import pin
 
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.kernels.ssd.chunk_cumsum import _chunk_cumsum_fwd_kernel, chunk_cumsum
@@ -33,12 +33,7 @@ ROUNDOFF = {torch.float32: 2 * 2.0**-10, torch.float16: 2.0**-11, torch.bfloat16
 @pytest.fixture(autouse=True)
 def _one_config(monkeypatch):
     """Pin one config, so that no test measures anything."""
-    pin(monkeypatch, ALL_CONFIGS[0])
-    poison_fresh_tensors(monkeypatch)
-
-
-def pin(monkeypatch, config):
-    monkeypatch.setattr(_chunk_state_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _chunk_state_fwd_kernel, ALL_CONFIGS[0])
 
 
 def make(lengths, chunk_size=64, **sizes):
@@ -76,7 +71,7 @@ def test_a_real_layer_matches_the_reference(model):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("config", ALL_CONFIGS, ids=str)
 def test_every_config_matches_the_reference(monkeypatch, config, dtype, sizes):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _chunk_state_fwd_kernel, config)
     headdim, dstate = sizes
     case = make((128, 3, 70), 128, headdim=headdim, dstate=dstate, dtype=dtype, decay=0.3)
     first = run(case)
@@ -92,7 +87,7 @@ def test_every_chunk_size_matches_the_reference(chunk_size):
 
 
 def test_it_takes_what_chunk_cumsum_returns(monkeypatch):
-    monkeypatch.setattr(_chunk_cumsum_fwd_kernel, "configs", _chunk_cumsum_fwd_kernel.configs[:1])
+    pin(monkeypatch, _chunk_cumsum_fwd_kernel, _chunk_cumsum_fwd_kernel.configs[0])
     case = make(LENGTHS, dtype=torch.bfloat16)
     steps = torch.rand(case.x.shape[0], 4, device="cuda")
     A = -torch.rand(4, device="cuda")
@@ -175,7 +170,7 @@ def test_a_token_beyond_two_to_the_31_elements_is_reached():
 
 @pytest.mark.parametrize("config", ALL_CONFIGS, ids=str)
 def test_no_byte_around_the_output_changes(monkeypatch, config):
-    pin(monkeypatch, config)
+    pin(monkeypatch, _chunk_state_fwd_kernel, config)
     case = make(LENGTHS, dtype=torch.bfloat16)
     raw, states = guarded((4, 4, 5, 16), device="cuda")
     launch_chunk_state(case.x, case.B, case.dt, case.dA, case.bounds, states)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import final_state_promises as promises
 import pytest
 import torch
+from ssd_cases import pin_first_configs
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -19,6 +20,12 @@ def test_named_rows_hold_the_final_states_and_no_other_byte_changes(last, with_i
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_states_are_stored_in_the_dtype_of_the_cache(dtype, cache_dtype):
     promises.check_rows((1, 1, 3), True, dtype, cache_dtype, "cuda")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_rows_have_the_bits_of_the_scans_own_write(monkeypatch, dtype):
+    pin_first_configs(monkeypatch)
+    promises.check_same_bits_as_the_scan(dtype, "cuda")
 
 
 def test_a_negative_slot_is_skipped():

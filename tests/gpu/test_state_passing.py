@@ -7,31 +7,22 @@ from types import SimpleNamespace
 import pytest
 import torch
 import triton
-from poison import poison_fresh_tensors
+from chunk_cases import DTYPES, GUARD_BYTE, assert_within
+from pinning import pin
+from ssd_cases import make_cache, same_bits
 
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.benchmarks.ssd_before import final_state_writeback_separate
 from launchkit.kernels.ssd.reference import rounding_tolerance, state_passing_reference
 from launchkit.kernels.ssd.state_passing import _state_passing_fwd_kernel, state_passing
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ALL_CONFIGS = tuple(_state_passing_fwd_kernel.configs)
-GUARD_BYTE = 0xA5
 
 
 @pytest.fixture(autouse=True)
 def _one_config(monkeypatch):
     """Pin one config, so that no test measures anything."""
-    pin(monkeypatch, triton.Config({"BLOCK_SIZE": 512}))
-
-
-@pytest.fixture(autouse=True)
-def _poison_fresh_tensors(monkeypatch):
-    poison_fresh_tensors(monkeypatch)
-
-
-def pin(monkeypatch, config):
-    monkeypatch.setattr(_state_passing_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _state_passing_fwd_kernel, triton.Config({"BLOCK_SIZE": 512}))
 
 
 def make_case(last, heads, headdim, dstate, dtype, chunk=8, seed=0):
@@ -49,26 +40,9 @@ def make_case(last, heads, headdim, dstate, dtype, chunk=8, seed=0):
     )
 
 
-def make_cache(slots, heads, headdim, dstate, dtype, padding=64):
-    """Return (bytes, view): a cache of padded pages in a buffer of guard bytes."""
-    row = heads * headdim * dstate
-    page = row + padding
-    size = slots * page * torch.finfo(dtype).bits // 8
-    raw = torch.full((size,), GUARD_BYTE, dtype=torch.uint8, device="cuda")
-    strides = (page, headdim * dstate, dstate, 1)
-    return raw, raw.view(dtype).as_strided((slots, heads, headdim, dstate), strides)
-
-
-def same_bits(left, right):
-    return torch.equal(left.contiguous().view(torch.uint8), right.contiguous().view(torch.uint8))
-
-
 def assert_near(actual, expected, magnitude, steps):
-    actual = actual.cpu()
-    assert torch.equal(actual.isnan(), expected.isnan())
     limit = rounding_tolerance(expected, magnitude, steps, actual.dtype)
-    excess = (actual.double() - expected).abs() - limit
-    assert excess.nan_to_num(-1.0).max().item() <= 0
+    assert_within(actual, expected, limit)
 
 
 def check(case, initial, out, final):
@@ -83,7 +57,7 @@ def check(case, initial, out, final):
 
 def run_fused(case, initial, sizes, dtype, slots, rows):
     """Launch with the fused write into ``slots`` of a fresh cache; return (out, bytes, cache)."""
-    raw, cache = make_cache(rows, *sizes, dtype)
+    raw, cache = make_cache(rows, *sizes, dtype, "cuda")
     out = state_passing(
         case.states,
         case.dA,
@@ -127,7 +101,7 @@ def test_fused_final_states_have_the_bits_of_the_separate_write_back(dtype, with
     slots = torch.tensor([7, 0, 4, 2], dtype=torch.int32, device="cuda")
     initial = case.initial if with_initial else None
     out, fused_bytes, _ = run_fused(case, initial, sizes, dtype, slots, 9)
-    separate_bytes, separate = make_cache(9, *sizes, dtype)
+    separate_bytes, separate = make_cache(9, *sizes, dtype, "cuda")
     final_state_writeback_separate(out, case.last, separate, slots)
     assert torch.equal(fused_bytes, separate_bytes)
 
@@ -135,7 +109,7 @@ def test_fused_final_states_have_the_bits_of_the_separate_write_back(dtype, with
 @pytest.mark.parametrize("block_size", [64, 512, 2048])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_bytes_around_the_written_slots_are_unchanged(monkeypatch, dtype, block_size):
-    pin(monkeypatch, triton.Config({"BLOCK_SIZE": block_size}))
+    pin(monkeypatch, _state_passing_fwd_kernel, triton.Config({"BLOCK_SIZE": block_size}))
     sizes = (3, 5, 17)
     case = make_case((1, 2), *sizes, dtype)
     slots = torch.tensor([3, 1], dtype=torch.int64, device="cuda")
@@ -146,16 +120,16 @@ def test_bytes_around_the_written_slots_are_unchanged(monkeypatch, dtype, block_
     assert (raw[raw != 0] == GUARD_BYTE).all()
 
 
+@pytest.mark.parametrize("sizes", [(3, 9, 33), (2, 64, 40)], ids=str)
 @pytest.mark.parametrize("config", ALL_CONFIGS, ids=str)
-def test_every_config_gives_the_same_bits(monkeypatch, config):
-    sizes = (3, 9, 33)
+def test_every_config_matches_the_reference_and_gives_the_same_bits(monkeypatch, config, sizes):
     case = make_case((1, 4), *sizes, torch.bfloat16)
     slots = torch.tensor([1, 0], dtype=torch.int32, device="cuda")
     expected, _, _ = run_fused(case, case.initial, sizes, torch.float16, slots, 2)
-    pin(monkeypatch, config)
+    pin(monkeypatch, _state_passing_fwd_kernel, config)
     out, _, cache = run_fused(case, case.initial, sizes, torch.float16, slots, 2)
-    assert same_bits(out, expected)
     check(case, case.initial, out, cache[slots.long()])
+    assert same_bits(out, expected)
 
 
 def test_an_unaligned_view_is_read_right():

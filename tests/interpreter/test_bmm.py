@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import triton
-from chunk_cases import guarded, margins_are_untouched
+from chunk_cases import guarded, margins_are_untouched, picker
 from output_cases import check_products, make_products
+from pinning import pin
 
 from launchkit.kernels.ssd.bmm import _bmm_chunk_fwd_kernel, bmm_chunk, launch_bmm_chunk
-
-# How Triton 3.6's interpreter reads scalars; NumPy 2.4 makes it an error.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 
 # The interpreter multiplies bf16 wrongly; that is tested on GPUs.
 DTYPES = (torch.float32, torch.float16)
@@ -27,8 +25,8 @@ def check(case, CB):
 
 
 def small_tiles(monkeypatch, m=16, n=16, k=16):
-    config = triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k})
-    monkeypatch.setattr(_bmm_chunk_fwd_kernel, "configs", [config])
+    config = triton.Config({"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k})
+    pin(monkeypatch, _bmm_chunk_fwd_kernel, config)
 
 
 @pytest.mark.parametrize("groups", [1, 8])
@@ -44,11 +42,7 @@ def test_products_match_the_reference(dtype, dstate, groups):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_sizes_match_the_reference(monkeypatch, seed):
-    rng = torch.Generator().manual_seed(100 + seed)
-
-    def pick(low, high):
-        return int(torch.randint(low, high, (), generator=rng))
-
+    pick = picker(100 + seed)
     small_tiles(monkeypatch, *(16 * 2 ** pick(0, 2) for _ in range(3)))
     chunk_size = 2 ** pick(0, 7)
     lengths = [pick(0, min(chunk_size, 40) + 1) for _ in range(pick(1, 4))]

@@ -13,17 +13,16 @@ from chunk_cases import (
     guarded,
     make_steps,
     margins_are_untouched,
+    picker,
     surround,
 )
+from pinning import pin
 
 from launchkit.kernels.ssd.chunk_cumsum import (
     _chunk_cumsum_fwd_kernel,
     chunk_cumsum,
     launch_chunk_cumsum,
 )
-
-# How Triton 3.6's interpreter reads scalars; NumPy 2.4 makes it an error.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 
 ALL_CONFIGS = tuple(_chunk_cumsum_fwd_kernel.configs)
 LENGTHS = (8, 3, 1, 7, 8)
@@ -48,11 +47,7 @@ def test_steps_and_sums_match_the_reference(dtype, with_bias, softplus, limit):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_sizes_match_the_reference(seed):
-    rng = torch.Generator().manual_seed(100 + seed)
-
-    def pick(low, high):
-        return int(torch.randint(low, high, (), generator=rng))
-
+    pick = picker(100 + seed)
     chunk_size = 2 ** pick(0, 7)
     lengths = [pick(0, chunk_size + 1) for _ in range(pick(1, 5))]
     case = make_steps(lengths, heads=pick(1, 20), dtype=DTYPES[seed % 3], seed=seed)
@@ -64,7 +59,7 @@ def test_random_sizes_match_the_reference(seed):
 def test_every_config_gives_the_same_bits(monkeypatch, config):
     case = make_steps(LENGTHS, heads=5)
     expected = run(case, dt_softplus=True)
-    monkeypatch.setattr(_chunk_cumsum_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _chunk_cumsum_fwd_kernel, config)
     for tensor, other in zip(run(case, dt_softplus=True), expected, strict=True):
         assert torch.equal(tensor, other)
 
@@ -183,7 +178,7 @@ def test_no_byte_around_the_outputs_changes():
         assert torch.equal(tensor.nan_to_num(7.0), copy.nan_to_num(7.0))
 
 
-def test_no_chunk_and_no_head_launch_nothing():
+def test_no_chunk_and_no_head_give_empty_results():
     no_chunks = chunk_cumsum(torch.zeros(4, 3), torch.zeros(3), 8, bounds_of(()))
     no_heads = chunk_cumsum(torch.zeros(4, 0), torch.zeros(0), 8, bounds_of((2,)))
     assert [tensor.shape for tensor in no_chunks] == [(3, 0, 8)] * 2

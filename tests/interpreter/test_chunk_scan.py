@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import triton
-from chunk_cases import BEFORE, GUARD_BYTE
+from chunk_cases import BEFORE, GUARD_BYTE, picker
 from output_cases import check_output, expected_output, fresh_output, make_scan, scan_arguments
+from pinning import pin
 
 from launchkit.kernels.ssd.chunk_scan import _chunk_scan_fwd_kernel, chunk_scan
-
-# How Triton 3.6's interpreter reads scalars; NumPy 2.4 makes it an error.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 
 # The interpreter multiplies bf16 wrongly; that is tested on GPUs.
 DTYPES = (torch.float32, torch.float16)
@@ -34,8 +32,8 @@ def check(case, out=None):
 
 
 def tiles(monkeypatch, m=16, n=16, k=16):
-    config = triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k})
-    monkeypatch.setattr(_chunk_scan_fwd_kernel, "configs", [config])
+    config = triton.Config({"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k})
+    pin(monkeypatch, _chunk_scan_fwd_kernel, config)
 
 
 @pytest.mark.parametrize("initial", [False, True])
@@ -62,11 +60,7 @@ def test_a_state_dimension_that_is_no_power_of_two_is_read_right(dstate):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_sizes_match_the_reference(monkeypatch, seed):
-    rng = torch.Generator().manual_seed(100 + seed)
-
-    def pick(low, high):
-        return int(torch.randint(low, high, (), generator=rng))
-
+    pick = picker(100 + seed)
     tiles(monkeypatch, *(16 * 2 ** pick(0, 2) for _ in range(3)))
     chunk_size = 2 ** pick(0, 7)
     sequences = sorted(pick(0, 3) for _ in range(pick(1, 5)))

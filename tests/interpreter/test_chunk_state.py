@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from chunk_cases import bounds_of, check_states, guarded, make_chunks, margins_are_untouched
+from chunk_cases import bounds_of, check_states, guarded, make_chunks, margins_are_untouched, picker
+from pinning import pin
 
 from launchkit.kernels.ssd.chunk_cumsum import chunk_cumsum
 from launchkit.kernels.ssd.chunk_state import (
@@ -16,9 +17,6 @@ from launchkit.kernels.ssd.chunk_state import (
     launch_chunk_state,
 )
 from launchkit.kernels.ssd.reference import chunk_state_reference
-
-# How Triton 3.6's interpreter reads scalars; NumPy 2.4 makes it an error.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 
 ALL_CONFIGS = tuple(_chunk_state_fwd_kernel.configs)
 ROUNDOFF = {torch.float32: 0.0, torch.float16: 2.0**-11}
@@ -51,11 +49,7 @@ def test_every_size_of_a_state_matches_the_reference(headdim, dstate):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_sizes_match_the_reference(seed):
-    rng = torch.Generator().manual_seed(200 + seed)
-
-    def pick(low, high):
-        return int(torch.randint(low, high, (), generator=rng))
-
+    pick = picker(200 + seed)
     chunk_size = 2 ** pick(0, 7)
     lengths = [pick(0, min(chunk_size, 40) + 1) for _ in range(pick(1, 4))]
     groups = pick(1, 3)
@@ -67,7 +61,7 @@ def test_random_sizes_match_the_reference(seed):
 
 @pytest.mark.parametrize("config", ALL_CONFIGS, ids=str)
 def test_every_config_matches_the_reference(monkeypatch, config):
-    monkeypatch.setattr(_chunk_state_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _chunk_state_fwd_kernel, config)
     case = make_chunks((67, 3), 128, heads=2, headdim=72, dstate=130, dtype=torch.float16)
     check(case, run(case))
 
@@ -164,7 +158,7 @@ def test_no_byte_around_the_output_changes():
         assert torch.equal(tensor.nan_to_num(7.0), copy.nan_to_num(7.0))
 
 
-def test_no_chunk_and_no_state_launch_nothing():
+def test_no_chunk_and_no_state_give_empty_results():
     none = torch.zeros(4, 0, 16)
     x, B = torch.zeros(3, 4, 5), torch.zeros(3, 2, 16)
     assert chunk_state(x, B, none, none, bounds_of(())).shape == (0, 4, 5, 16)

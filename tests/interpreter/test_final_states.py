@@ -6,8 +6,6 @@ import final_state_promises as promises
 import pytest
 import torch
 
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
-
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -20,6 +18,11 @@ def test_named_rows_hold_the_final_states_and_no_other_byte_changes(last, with_i
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_states_are_stored_in_the_dtype_of_the_cache(dtype):
     promises.check_rows((1, 1, 3), True, torch.float16, dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_rows_have_the_bits_of_the_scans_own_write(dtype):
+    promises.check_same_bits_as_the_scan(dtype, "cpu")
 
 
 def test_a_negative_slot_is_skipped():

@@ -7,11 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from chunk_cases import picker
 from ssd_cases import check, everything, make_problem, scan
 from ssd_promises import *  # noqa: F403  the tests that a GPU runs too
-
-# How Triton 3.6's interpreter reads scalars; NumPy 2.4 makes it an error.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 
 
 @pytest.fixture
@@ -27,11 +25,7 @@ def dtype(request):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_problems_match_the_reference(seed):
-    rng = torch.Generator().manual_seed(300 + seed)
-
-    def pick(low, high):
-        return int(torch.randint(low, high, (), generator=rng))
-
+    pick = picker(300 + seed)
     groups = pick(1, 3)
     lengths = tuple(pick(0, 24) for _ in range(pick(1, 5)))
     problem = make_problem(

@@ -7,16 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 import triton
+from chunk_cases import GUARD_BYTE
+from pinning import pin
+from ssd_cases import make_cache
 
 from launchkit.benchmarks.ssd_before import final_state_writeback_separate
 from launchkit.kernels.ssd.reference import rounding_tolerance, state_passing_reference
 from launchkit.kernels.ssd.state_passing import _state_passing_fwd_kernel, state_passing
 
-# How Triton 3.6's interpreter reads scalars; NumPy 2.4 makes it an error.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
-
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-GUARD_BYTE = 0xA5
 
 
 def make_case(seed, last=(1, 2, 4), heads=3, headdim=5, dstate=16, chunk=4, dtype=torch.float32):
@@ -30,16 +29,6 @@ def make_case(seed, last=(1, 2, 4), heads=3, headdim=5, dstate=16, chunk=4, dtyp
         last=torch.tensor(last, dtype=torch.int32),
         initial=torch.randn(len(last), heads, headdim, dstate, generator=rng).to(dtype),
     )
-
-
-def make_cache(slots, heads, headdim, dstate, dtype, padding=64):
-    """Return (bytes, view): a cache of padded pages in a buffer of guard bytes."""
-    row = heads * headdim * dstate
-    page = row + padding
-    width = torch.finfo(dtype).bits // 8
-    raw = torch.full((slots * page * width,), GUARD_BYTE, dtype=torch.uint8)
-    strides = (page, headdim * dstate, dstate, 1)
-    return raw, raw.view(dtype).as_strided((slots, heads, headdim, dstate), strides)
 
 
 def assert_near(actual, expected, magnitude, steps):
@@ -109,7 +98,7 @@ def test_every_config_gives_the_same_bits(monkeypatch, block_size):
     case = make_case(2, headdim=9, dstate=17)
     first = state_passing(case.states, case.dA, case.last, case.initial)
     config = triton.Config({"BLOCK_SIZE": block_size})
-    monkeypatch.setattr(_state_passing_fwd_kernel, "configs", [config])
+    pin(monkeypatch, _state_passing_fwd_kernel, config)
     out = state_passing(case.states, case.dA, case.last, case.initial)
     assert torch.equal(out, first)
     check(case, case.initial, out)

@@ -3,12 +3,17 @@
 import sample_kernels
 import torch
 import triton
+from triton.runtime import errors
 from triton.runtime.errors import OutOfResources
 
 import launchkit
 from launchkit import hostonly
+from launchkit.errors import UsageError
 
 BLOCKS = (16, 32, 64)
+
+NO_CONFIG_LEFT = (UsageError, getattr(errors, "AutotunerError", UsageError))
+"""What is raised where pruning leaves nothing: Triton before 3.6 does not say so itself."""
 
 
 class Bench:

@@ -21,6 +21,33 @@ GUARD_BYTE = 0xA5
 BEFORE, BEHIND = 2, 3
 """Tokens of NaN in front of the first chunk and behind the last one."""
 
+TF32_CUT = 2.0**-10
+"""What tensor cores drop of an fp32 operand, as a share of it: they keep 10 bits, cut off."""
+
+
+def half_ulp(dtype):
+    return torch.finfo(dtype).eps / 2
+
+
+def uniform_of(seed, device):
+    """Return a function that draws a tensor of some sizes from [low, high)."""
+    rng = torch.Generator(device).manual_seed(seed)
+
+    def uniform(low, high, *sizes):
+        return torch.rand(*sizes, generator=rng, device=device) * (high - low) + low
+
+    return uniform
+
+
+def picker(seed):
+    """Return a function that draws an int from [low, high)."""
+    rng = torch.Generator().manual_seed(seed)
+
+    def pick(low, high):
+        return int(torch.randint(low, high, (), generator=rng))
+
+    return pick
+
 
 def bounds_of(lengths, device="cpu", before=BEFORE):
     """Return cu_chunk_seqlens of chunks of ``lengths``, the first behind ``before`` tokens."""
@@ -51,11 +78,7 @@ def margins_are_untouched(raw, margin=64):
 
 def make_steps(lengths, heads=3, dtype=torch.float32, seed=0, device="cpu", low=-3.0, high=2.0):
     """Return inputs of ``chunk_cumsum``: dt, A, bias and bounds."""
-    rng = torch.Generator(device).manual_seed(seed)
-
-    def uniform(low, high, *sizes):
-        return torch.rand(*sizes, generator=rng, device=device) * (high - low) + low
-
+    uniform = uniform_of(seed, device)
     return SimpleNamespace(
         dt=surround(uniform(low, high, sum(lengths), heads).to(dtype)),
         A=-uniform(0.1, 2.0, heads),
@@ -77,11 +100,7 @@ def make_chunks(
     decay=2.0,
 ):
     """Return inputs of ``chunk_state``: x, B, dt, dA and bounds."""
-    rng = torch.Generator(device).manual_seed(seed)
-
-    def uniform(low, high, *sizes):
-        return torch.rand(*sizes, generator=rng, device=device) * (high - low) + low
-
+    uniform = uniform_of(seed, device)
     total, sizes = sum(lengths), (heads, len(lengths), chunk_size)
     dt = uniform(0.0, 1.0, *sizes)
     dA = torch.full(sizes, torch.nan, device=device)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from ssd_cases import GUARD_BYTE, make_cache
+from chunk_cases import GUARD_BYTE
+from ssd_cases import make_cache, make_problem, same_bits, scan, scan_into_cache
 
 from launchkit.kernels.ssd.final_states import final_state_writeback
 
@@ -66,3 +67,18 @@ def check_negative_slots(device):
     assert torch.equal(cache[2], states[2])
     cache[2] = 0
     assert (raw[raw != 0] == GUARD_BYTE).all()
+
+
+def check_same_bits_as_the_scan(dtype, device):
+    """A write-back of the states after every chunk leaves the cache as the scan's own write does.
+
+    Where the states have the cache's dtype: else they are rounded twice.
+    """
+    problem = make_problem((5, 34, 0, 16), seed=60, device=device, initial=dtype)
+    _, fused, cache = scan_into_cache(problem, dtype, (6, 0, 3, 1), state_dtype=dtype)
+    _, states = scan(problem, return_intermediate_states=True, state_dtype=dtype)
+    raw, written = make_cache(len(cache), *cache.shape[1:], dtype, device)
+    slots = torch.tensor((6, 0, 3, 1), device=device)
+    last, initial = problem.metadata.last_chunk_indices, problem.options["initial_states"]
+    final_state_writeback(states, last, written, slots, initial)
+    assert same_bits(raw, fused)

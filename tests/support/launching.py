@@ -82,3 +82,19 @@ def hit(kernel, *args, grid=(2,), **kwargs):
 def plans(kernel):
     """How many plans a kernel holds."""
     return len(kernel._launchkit_entry._core)
+
+
+def compiled_by(monkeypatch, module, wrapper, *problems):
+    """Return the compiled kernel of each problem, keyword arguments of a ``wrapper`` of ``module``.
+
+    The wrapper makes one launch a call.
+    """
+    seen = []
+    launch = module.launch_autotuned
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            module, "launch_autotuned", lambda *args, **kwargs: seen.append(launch(*args, **kwargs))
+        )
+        for problem in problems:
+            wrapper(**problem)
+    return seen

@@ -10,23 +10,28 @@ import itertools
 from types import SimpleNamespace
 
 import torch
-from chunk_cases import assert_within, bounds_of, surround
+from chunk_cases import TF32_CUT, assert_within, bounds_of, half_ulp, surround
 
 from launchkit.kernels.ssd.reference import (
     bmm_chunk_reference,
     chunk_scan_reference,
     rounding_tolerance,
 )
-from launchkit.kernels.ssd.tiles import product_dtype
 
-TF32_CUT = 2.0**-10
-"""What tensor cores drop of an fp32 operand, as a share of it: they keep 10 bits, cut off."""
+MULTIPLIED_IN = {
+    (torch.float32, torch.float32): torch.float32,
+    (torch.float32, torch.float16): torch.float16,
+    (torch.float32, torch.bfloat16): torch.bfloat16,
+    (torch.float16, torch.float32): torch.float16,
+    (torch.float16, torch.float16): torch.float16,
+    (torch.float16, torch.bfloat16): torch.bfloat16,
+    (torch.bfloat16, torch.float32): torch.bfloat16,
+    (torch.bfloat16, torch.float16): torch.bfloat16,
+    (torch.bfloat16, torch.bfloat16): torch.bfloat16,
+}
+"""What ``bmm_chunk`` promises to multiply C and B of two dtypes in."""
 
 SCAN_TENSORS = ("CB", "x", "dt", "dA", "C", "states", "bounds", "seq_idx")
-
-
-def half_ulp(dtype):
-    return torch.finfo(dtype).eps / 2
 
 
 def make_products(
@@ -52,7 +57,7 @@ def check_products(case, CB, exact_fp32=False):
     args = (case.chunk_size, case.bounds)
     expected = bmm_chunk_reference(case.C, case.B, *args)
     magnitude = bmm_chunk_reference(case.C.abs(), case.B.abs(), *args)
-    dtype = product_dtype(case.C.dtype, case.B.dtype)
+    dtype = MULTIPLIED_IN[case.C.dtype, case.B.dtype]
     relative = 0.0 if exact_fp32 else 2 * TF32_CUT
     if dtype != torch.float32:
         relative = half_ulp(dtype) if case.C.dtype != case.B.dtype else 0.0

@@ -6,11 +6,10 @@ import itertools
 from dataclasses import dataclass, field, replace
 
 import torch
+from chunk_cases import GUARD_BYTE, TF32_CUT, half_ulp, uniform_of
+from pinning import pin
 
-from launchkit.kernels.ssd.bmm import _bmm_chunk_fwd_kernel
-from launchkit.kernels.ssd.chunk_cumsum import _chunk_cumsum_fwd_kernel
-from launchkit.kernels.ssd.chunk_scan import _chunk_scan_fwd_kernel
-from launchkit.kernels.ssd.chunk_state import _chunk_state_fwd_kernel
+from launchkit.benchmarks.pinned_configs import LAUNCHKIT_KERNELS as KERNELS
 from launchkit.kernels.ssd.metadata import build_chunk_metadata
 from launchkit.kernels.ssd.reference import (
     rounding_tolerance,
@@ -19,16 +18,6 @@ from launchkit.kernels.ssd.reference import (
     steps_reference,
 )
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
-from launchkit.kernels.ssd.state_passing import _state_passing_fwd_kernel
-
-KERNELS = (
-    _chunk_cumsum_fwd_kernel,
-    _chunk_state_fwd_kernel,
-    _state_passing_fwd_kernel,
-    _bmm_chunk_fwd_kernel,
-    _chunk_scan_fwd_kernel,
-)
-GUARD_BYTE = 0xA5
 
 
 @dataclass(frozen=True)
@@ -88,11 +77,7 @@ def make_problem(
     **kinds,
 ):
     """Return a random problem; ``kinds`` are passed to ``extras``."""
-    rng = torch.Generator(device).manual_seed(seed)
-
-    def uniform(low, high, *shape):
-        return torch.rand(*shape, generator=rng, device=device) * (high - low) + low
-
+    uniform = uniform_of(seed, device)
     total = sum(lengths)
     softplus = kinds.get("softplus", False)
     problem = Problem(
@@ -235,13 +220,9 @@ def losses_of(dtype, state_dtype, carried, interpreted):
     elif interpreted:
         scaled, products = 0.0, 0.0
     else:
-        # A GPU drops the last 13 bits of both operands of each of two products: TF32.
-        scaled, products = 2 * 2.0**-10, 4 * 2.0**-10
+        # Both operands of each of two products.
+        scaled, products = 2 * TF32_CUT, 4 * TF32_CUT
     return {"out": products + kept + before, "states": scaled + before, "final": scaled + before}
-
-
-def half_ulp(dtype):
-    return torch.finfo(dtype).eps / 2
 
 
 def assert_within(actual, expected, limit):
@@ -291,7 +272,7 @@ def scan(problem, **options):
 def pin_first_configs(monkeypatch):
     """Leave each of the scan's kernels its first config, which is right on every GPU."""
     for kernel in KERNELS:
-        monkeypatch.setattr(kernel, "configs", kernel.configs[:1])
+        pin(monkeypatch, kernel, kernel.configs[0])
 
 
 def scan_into_cache(problem, dtype=torch.float32, slots=None, index_dtype=torch.int32, **options):
