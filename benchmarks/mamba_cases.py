@@ -23,6 +23,12 @@ TOKENS = (32, 512, 2048, 8192)
 
 INITIAL_STATES = (False, True)
 
+MAX_SEQUENCES = 65535
+"""Most sequences of a batch: each has a program along the second or third axis of a grid."""
+
+MAX_TOKENS = 2**31 - 1
+"""Most tokens of a batch: what the int32 offsets of its metadata can hold."""
+
 _SPARE_SLOTS = 3
 """Rows of the state cache that no sequence of the batch owns."""
 
@@ -62,7 +68,8 @@ def select(
 ) -> tuple[MambaCase, ...]:
     """Return every case of the named models and sizes, in table order; nothing named is all.
 
-    Raises UsageError for an unknown model, a size below 1, and fewer tokens than sequences.
+    Raises UsageError for an unknown model, a size below 1, one above MAX_SEQUENCES or MAX_TOKENS,
+    and fewer tokens than sequences.
     """
     unknown = [model for model in models if model not in MAMBA_SHAPES]
     if unknown:
@@ -71,10 +78,12 @@ def select(
         )
     models = _once(models) or tuple(MAMBA_SHAPES)
     sequences, tokens = _once(sequences) or SEQUENCES, _once(tokens) or TOKENS
-    if min(*sequences, *tokens) < 1 or min(tokens) < max(sequences):
+    _check_sizes("sequences", sequences, MAX_SEQUENCES)
+    _check_sizes("tokens", tokens, MAX_TOKENS)
+    if min(tokens) < max(sequences):
         raise UsageError(
             f"{min(tokens)} tokens cannot be {max(sequences)} sequences of at least one token. "
-            "Give more tokens, or fewer sequences but at least one."
+            "Give more tokens, or fewer sequences."
         )
     states = INITIAL_STATES if initial_states is None else (initial_states,)
     return tuple(
@@ -84,6 +93,15 @@ def select(
         for seqs in sequences
         for count in tokens
     )
+
+
+def _check_sizes(what: str, sizes: Sequence[int], most: int) -> None:
+    for size in sizes:
+        if not 1 <= size <= most:
+            raise UsageError(
+                f"a batch cannot have {size} {what}. Give {what} from 1 to {most}.",
+                **{what: size},
+            )
 
 
 def _once(values: Iterable[_T]) -> tuple[_T, ...]:

@@ -13,6 +13,7 @@ from launchkit.benchmarks.gpu_time import gpu_times_us
 from launchkit.benchmarks.launch_variants import refuse_launch_hooks
 from launchkit.benchmarks.mamba_cases import MambaCase, build
 from launchkit.benchmarks.mamba_counts import Counts
+from launchkit.benchmarks.mamba_failures import named
 from launchkit.benchmarks.mamba_prepare import prepare
 from launchkit.benchmarks.mamba_steps import OPS, STEPS, Part, parts, per_op
 from launchkit.benchmarks.mode import keep_freed_memory, measuring
@@ -55,17 +56,20 @@ def measure(
 
     Raises:
         UsageError: fewer than 2 rounds, no cases, or a launch hook of another tool is installed.
-        LaunchkitError: a process that compiles kernels died.
+        LaunchkitError: a case could not be compiled or measured; it is named.
     """
-    if rounds < 2 or not cases:
-        raise UsageError("rounds must be at least 2, and cases not empty. Give more.")
+    if rounds < 2:
+        raise UsageError(f"rounds must be at least 2, not {rounds}. Give more.", rounds=rounds)
+    if not cases:
+        raise UsageError("there are no cases to measure. Give at least one.")
     refuse_launch_hooks()
     launches = prepare(cases, lambda number: report("prepared", number))
     with measuring() as cuda, pinned() as ours:
         document = _empty_document(cuda, rounds, not cuda and keep_freed_memory())
         by_triton = triton_kernels()
         for case in cases:
-            rows = _measured(case, rounds, by_triton, ours, launches[case.name], cuda)
+            with named(case.name):
+                rows = _measured(case, rounds, by_triton, ours, launches[case.name], cuda)
             document["cases"].append(_described(case))
             document["rows"].extend(rows)
             document["ratios"].extend(ratios(rows))

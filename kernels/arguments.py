@@ -23,8 +23,10 @@ def refusal(op: str, argument: str, problem: str, advice: str) -> UsageError:
     return UsageError(f"{op}: {argument} {problem}. {advice}", op=op, argument=argument)
 
 
-def wrong_shape(op: str, argument: str, tensor: torch.Tensor, wanted: str) -> UsageError:
-    """Return the error for a tensor that has not the shape that ``wanted`` describes."""
+def wrong_shape(op: str, argument: str, tensor: object, wanted: str) -> UsageError:
+    """Return the error for what is no tensor, or not of the shape that ``wanted`` describes."""
+    if not isinstance(tensor, torch.Tensor):
+        return _no_tensor(op, argument, tensor)
     problem = f"has shape {tuple(tensor.shape)}, not {wanted}"
     return refusal(op, argument, problem, "Pass tensors whose sizes agree.")
 
@@ -37,31 +39,44 @@ def wrong_dtype(
     return refusal(op, argument, f"is {str(dtype).removeprefix('torch.')}", f"Pass {wanted}.")
 
 
+def _no_tensor(op: str, argument: str, value: object) -> UsageError:
+    return refusal(op, argument, f"is a {type(value).__name__}", "Pass a torch tensor.")
+
+
+def sizes_of(op: str, argument: str, tensor: object) -> torch.Size:
+    """Return a tensor's shape; raise UsageError for what is no tensor."""
+    if not isinstance(tensor, torch.Tensor):
+        raise _no_tensor(op, argument, tensor)
+    return tensor.shape
+
+
+def flag(op: str, argument: str, value: object) -> bool:
+    """Return a flag as a bool; raise UsageError for what is neither a bool nor 0 or 1."""
+    if value is True or value is False:
+        return value
+    if not isinstance(value, int) or value not in (0, 1):
+        raise refusal(op, argument, f"is {value!r}", "Pass True or False.")
+    return bool(value)
+
+
 def require_tensor(
     op: str,
     argument: str,
-    tensor: torch.Tensor,
+    tensor: object,
     allowed: tuple[torch.dtype, ...],
     device: torch.device,
 ) -> None:
     """Raise UsageError unless ``tensor`` is on ``device`` and its dtype one of ``allowed``."""
+    if not isinstance(tensor, torch.Tensor):
+        raise _no_tensor(op, argument, tensor)
     if tensor.dtype not in allowed:
         raise wrong_dtype(op, argument, tensor.dtype, allowed)
+    if tensor.layout is not torch.strided:
+        raise refusal(op, argument, f"is laid out as {tensor.layout}", "Pass it dense.")
     if tensor.device != device:
         raise refusal(
             op, argument, f"is on {tensor.device}, the rest on {device}", f"Move it to {device}."
         )
-
-
-def shares_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are views of one allocation, overlapping or not; empty ones are not.
-
-    False while torch.compile traces: its stand-ins for tensors have no storage.
-    """
-    if torch.compiler.is_compiling():
-        return False
-    address = left.untyped_storage().data_ptr()
-    return address != 0 and address == right.untyped_storage().data_ptr()
 
 
 def flat_strides(state: torch.Tensor) -> tuple[int, int, int] | None:

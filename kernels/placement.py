@@ -23,6 +23,16 @@ _NO_GUARD: AbstractContextManager[Any] = nullcontext()
 _arch_of: dict[int, int] = {}
 
 
+def require_products(op: str, *operands: torch.Tensor) -> None:
+    """Raise UsageError if the interpreter cannot multiply ``operands``: it takes bf16 as bits."""
+    if INTERPRETED and any(operand.dtype == torch.bfloat16 for operand in operands):
+        raise UsageError(
+            f"{op}: Triton's interpreter multiplies the bit patterns of bfloat16, not its values. "
+            "Pass float32 or float16 there; a GPU takes bfloat16.",
+            op=op,
+        )
+
+
 def require_launchable(op: str, tensor: torch.Tensor) -> None:
     """Raise UsageError if a kernel cannot run on ``tensor``'s device in this process.
 

@@ -17,19 +17,44 @@ Messages end with what to do; the fields carry the same facts for programs.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
 
-def _rebuild(cls: type[LaunchkitError], fields: dict[str, Any]) -> LaunchkitError:
-    return cls(**fields)
+def _rebuild(
+    cls: type[LaunchkitError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> LaunchkitError:
+    # Past __init__, whose parameters are each class's own: the message is worded already.
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    return error
+
+
+def _portable(value: Any) -> Any:
+    """Return ``value``, or its repr where another process could not read it."""
+    if type(value) is dict:
+        return {_portable(key): _portable(item) for key, item in value.items()}
+    try:
+        pickle.loads(pickle.dumps(value))
+    except Exception:  # noqa: BLE001 - whatever a user's object raises
+        return _text(value)
+    return value
+
+
+def _text(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - whatever a user's object raises
+        return object.__repr__(value)
 
 
 class LaunchkitError(Exception):
     """Base of everything that launchkit raises on purpose.
 
-    ``fields`` are the keyword arguments that the exception was made with; they also
-    make it picklable, so that an error in a worker process arrives whole.
+    ``fields`` are the keyword arguments that the exception was made with. Every error can be
+    pickled, so that one in a worker process arrives whole; a field that cannot be is replaced
+    by its repr.
     """
 
     def __init__(self, message: str, **fields: Any) -> None:
@@ -37,10 +62,8 @@ class LaunchkitError(Exception):
         self.fields = fields
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A class with an __init__ of its own words the message from the fields.
-        words_itself = type(self).__init__ is not LaunchkitError.__init__
-        message = {} if words_itself else {"message": str(self)}
-        return _rebuild, (type(self), {**message, **self.fields})
+        args = tuple(_portable(arg) for arg in self.args)
+        return _rebuild, (type(self), args, _portable(self.__dict__))
 
 
 class UsageError(LaunchkitError, ValueError):

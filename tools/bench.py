@@ -18,6 +18,7 @@ from launchkit.tools.bench_output import (
     AsJson,
     Output,
     benchmark,
+    check_at_least,
     check_output,
     check_settings,
     plain_table,
@@ -79,6 +80,8 @@ def launch(
     output: Output = None,
 ) -> None:
     """Compare launches of one kernel: Triton's, a plain config cache's and launchkit's."""
+    check_at_least("--rounds", rounds, 2)
+    check_at_least("--launches", launches, 1)
     check_output(output)
     check_settings()
     launch_overhead = benchmark("launch_overhead")
@@ -89,12 +92,15 @@ def launch(
             names, rounds, launches, advance=lambda: progress.advance(task)
         )
     data = jsonio.dumps(document)
-    if as_json:
-        typer.echo(data, nl=False)
-    else:
-        show(document)
-    if output is not None:
-        write(output, data)
+    try:
+        if as_json:
+            typer.echo(data, nl=False)
+        else:
+            show(document)
+    finally:
+        # Also where the output failed: what was measured is kept.
+        if output is not None:
+            write(output, data)
 
 
 def show(document: dict[str, Any]) -> None:

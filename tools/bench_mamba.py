@@ -6,7 +6,6 @@ Exit codes: 0 measured, 2 bad use.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,8 +20,10 @@ from launchkit.tools.bench_output import (
     AsJson,
     Output,
     benchmark,
+    check_at_least,
     check_output,
     check_settings,
+    replace_file,
     write,
 )
 
@@ -74,6 +75,7 @@ def mamba(
     output: Output = None,
 ) -> None:
     """Compare the steps on the cases named; HELP is what a user reads."""
+    check_at_least("--rounds", rounds, 2)
     check_output(output)
     check_settings()
     cases = benchmark("mamba_cases").select(
@@ -81,12 +83,15 @@ def mamba(
     )
     document = _measure(cases, rounds, output)
     data = jsonio.dumps(document)
-    if as_json:
-        typer.echo(data, nl=False)
-    else:
-        show(document)
-    if output is not None:
-        write(output, data)
+    try:
+        if as_json:
+            typer.echo(data, nl=False)
+        else:
+            show(document)
+    finally:
+        # Also where the output failed: what was measured is kept.
+        if output is not None:
+            write(output, data)
 
 
 def quick() -> None:
@@ -117,8 +122,6 @@ def _keeper(output: Path | None) -> Callable[[dict[str, Any]], None]:
     """Return what keeps a result so far: a run that is cut short leaves its finished cases."""
     if output is None or (output.exists() and not output.is_file()):
         return lambda _document: None
-    target = output.resolve()
-    part = target.with_name(f"{target.name}.part")
     failed = False
 
     def keep(document: dict[str, Any]) -> None:
@@ -126,9 +129,7 @@ def _keeper(output: Path | None) -> Callable[[dict[str, Any]], None]:
         if failed:
             return
         try:
-            # Moved into place: a reader never finds half a document.
-            part.write_bytes(jsonio.dumps(document))
-            os.replace(part, target)
+            replace_file(output, jsonio.dumps(document))
         except OSError as error:
             failed = True
             logging.getLogger("launchkit").warning(

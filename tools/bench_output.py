@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import secrets
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,16 +52,73 @@ def check_settings() -> None:
         )
 
 
+def check_at_least(option: str, value: int, least: int) -> None:
+    """Refuse an option's value below ``least``, before anything slow is imported."""
+    if value < least:
+        raise UsageError(f"{option} must be at least {least}, not {value}. Give more.")
+
+
 def check_output(output: Path | None) -> None:
-    """Refuse before measuring what cannot be written after it."""
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise UsageError(f"{output} cannot be written. Give a file in a directory that exists.")
+    """Refuse before measuring what cannot be written after it; nothing is changed by the trial."""
+    if output is None:
+        return
+    try:
+        _try_to_open(output)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{output} cannot be written: {error}. Give a file in a directory that exists and that "
+            "you may write to."
+        ) from error
+
+
+def _try_to_open(output: Path) -> None:
+    target = os.path.realpath(output)
+    try:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    except FileExistsError:
+        if _is_replaceable(output) or output.is_dir():
+            with open(target, "ab"):
+                return
+        # Opening a pipe would end it for its reader.
+        if output.is_socket() or not os.access(target, os.W_OK):
+            raise PermissionError("it takes no output") from None
+    else:
+        os.remove(target)
+
+
+def _is_replaceable(output: Path) -> bool:
+    return output.is_file() or not output.exists()
+
+
+def replace_file(output: Path, data: bytes) -> None:
+    """Write a file as a whole or not at all: no reader and no failure sees a half of it.
+
+    The temporary file beside it has a name that is used only once. What is not a regular file,
+    such as a pipe, is written to. Raises OSError.
+    """
+    if not _is_replaceable(output):
+        output.write_bytes(data)
+        return
+    target = Path(os.path.realpath(output))
+    part = target.with_name(f".launchkit-{secrets.token_hex(8)}.part")
+    try:
+        with open(part, "xb") as file:
+            file.write(data)
+        if target.exists():
+            shutil.copymode(target, part)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write(output: Path, data: bytes) -> None:
     """Write a result to its file, or raise UsageError."""
     try:
-        output.write_bytes(data)
+        try:
+            replace_file(output, data)
+        except PermissionError:
+            # The file may be writable where its directory is not.
+            output.write_bytes(data)
     except OSError as error:
         raise UsageError(
             f"the JSON was not written: {error}. Give another file, or print it with --json."

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 from rich.console import Console
@@ -43,14 +45,43 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; an error of launchkit's own is a message and exit code 2."""
+    """Run the command line; an error of launchkit's own, or of the system's, is exit code 2.
+
+    A pipe that nobody reads any more ends it silently with exit code 1.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Where there is no µ or ÷, a question mark is better than a traceback.
         sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except LaunchkitError as error:
-        Console(stderr=True).print(
-            f"launchkit: {error}", style="red", markup=False, highlight=False
+        _fail(str(error))
+    except OSError as error:
+        if error.errno is None:
+            raise
+        _fail(
+            f"the system refused: {error}. See that the files and the output that it was given can "
+            "be used and have room."
         )
-        sys.exit(2)
+
+
+def _fail(message: str) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        _give_up_unwritable(stream)
+    with contextlib.suppress(OSError):
+        Console(stderr=True).print(
+            f"launchkit: {message}", style="red", markup=False, highlight=False
+        )
+    _give_up_unwritable(sys.stderr)
+    sys.exit(2)
+
+
+def _give_up_unwritable(stream: TextIO | None) -> None:
+    """Let go of what a stream could not write: Python would try again at exit, and complain."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

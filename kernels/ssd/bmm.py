@@ -16,7 +16,7 @@ import triton.language as tl
 
 from launchkit import autotuned, launch_autotuned
 from launchkit.kernels import arguments
-from launchkit.kernels.placement import device_guard, require_launchable
+from launchkit.kernels.placement import device_guard, require_launchable, require_products
 from launchkit.kernels.ssd import checks
 from launchkit.kernels.ssd.tiles import drop_miscompiled_casts, tile_configs
 
@@ -123,12 +123,14 @@ def bmm_chunk(
         would wait for the GPU: tokens beyond T are read out of bounds.
     out_dtype: dtype of the result, fp32, fp16 or bf16.
 
-    Returns (nchunks, G, Q, Q). Raises UsageError for shapes, dtypes or devices that do not fit.
+    Returns (nchunks, G, Q, Q). Raises UsageError for shapes, dtypes or devices that do not fit,
+    and for bf16 in Triton's interpreter.
     """
     nchunks = _check(C, B, chunk_size, cu_chunk_seqlens)
     if out_dtype not in arguments.STATE_DTYPES:
         raise arguments.wrong_dtype(_OP, "out_dtype", out_dtype, arguments.STATE_DTYPES)
     require_launchable(_OP, C)
+    require_products(_OP, C, B)
     sizes = (nchunks, C.shape[1], chunk_size, chunk_size)
     CB = torch.empty(sizes, dtype=out_dtype, device=C.device)
     if CB.numel():

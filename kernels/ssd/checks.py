@@ -30,7 +30,7 @@ def require_sizes(
 
     layout: their names, for the error: "T, H, P".
     """
-    shape = tensor.shape
+    shape = arguments.sizes_of(op, argument, tensor)
     if shape == sizes:
         return
     if len(shape) != len(sizes) or any(
@@ -48,16 +48,6 @@ def require_dense(op: str, argument: str, tensor: torch.Tensor) -> None:
     if not tensor.is_contiguous():
         problem = f"has strides {tensor.stride()}, but is read without strides"
         raise arguments.refusal(op, argument, problem, "Pass it contiguous.")
-
-
-def refuse_expanded(op: str, argument: str, tensor: torch.Tensor) -> None:
-    """Raise UsageError if elements of a ``tensor`` to be written share memory by a stride of 0."""
-    strides = tensor.stride()
-    if 0 in strides and any(
-        size > 1 and stride == 0 for size, stride in zip(tensor.shape, strides, strict=True)
-    ):
-        problem = f"has strides {strides}, so elements of it share memory"
-        raise arguments.refusal(op, argument, problem, "Pass a tensor that is not expanded.")
 
 
 def require_passed(
@@ -87,7 +77,7 @@ def require_metadata(
 
 def count_chunks(op: str, cu_chunk_seqlens: torch.Tensor, device: torch.device) -> int:
     """Return nchunks, having checked that ``cu_chunk_seqlens`` is (nchunks+1,) int32."""
-    shape = cu_chunk_seqlens.shape
+    shape = arguments.sizes_of(op, "cu_chunk_seqlens", cu_chunk_seqlens)
     if len(shape) != 1 or shape[0] == 0:
         wanted = "(nchunks+1,), of one element or more"
         raise arguments.wrong_shape(op, "cu_chunk_seqlens", cu_chunk_seqlens, wanted)
@@ -142,16 +132,20 @@ def dense_vector(
     return tensor.contiguous()
 
 
-def limits_of(op: str, dt_limit: tuple[float, float]) -> tuple[float, float]:
+def limits_of(op: str, dt_limit: tuple[float, float], dt_softplus: bool) -> tuple[float, float]:
     """Return the least and the greatest step as floats: an int would be compiled anew.
 
-    Raises UsageError unless ``dt_limit`` is a pair of numbers, the lesser one first.
+    Raises UsageError unless ``dt_limit`` is a pair of numbers, the lesser one first, that lets
+    no step below 0 through: a state would grow by it, and growth is cut off in some places.
     """
     try:
         least, greatest = (float(limit) for limit in dt_limit)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         least = greatest = math.nan
     if not least <= greatest:
         advice = "Pass (least, greatest), by default (0.0, inf)."
         raise arguments.refusal(op, "dt_limit", f"is {dt_limit!r}", advice)
+    if least < 0 and not dt_softplus:
+        problem = f"is {dt_limit!r}, which lets steps below 0 through"
+        raise arguments.refusal(op, "dt_limit", problem, "Pass a lower limit of 0.0 or more.")
     return least, greatest

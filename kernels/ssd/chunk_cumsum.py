@@ -24,7 +24,8 @@ from launchkit.kernels.ssd import checks
 _OP = "chunk_cumsum"
 
 # A token's step times A is cut off here: fp32's exponential is 0 from -104 on, so no decay
-# changes, and one huge step does not cost the sums behind it their digits.
+# changes, and a huge step does not cost the sums behind it their digits: each adds at most 128
+# to a sum, whose differences are known to 2**-24 of it.
 _LEAST_DECAY = tl.constexpr(-128.0)
 
 
@@ -138,7 +139,8 @@ def chunk_cumsum(
     if dt_bias is not None:
         dt_bias = checks.dense_vector(_OP, "dt_bias", dt_bias, device, nheads)
     nchunks = checks.count_chunks(_OP, cu_chunk_seqlens, device)
-    limits = checks.limits_of(_OP, dt_limit)
+    dt_softplus = arguments.flag(_OP, "dt_softplus", dt_softplus)
+    limits = checks.limits_of(_OP, dt_limit, dt_softplus)
     require_launchable(_OP, dt)
     sizes = (nheads, nchunks, chunk_size)
     dA_cumsum = torch.empty(sizes, dtype=torch.float32, device=device)

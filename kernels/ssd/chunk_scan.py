@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 
 from launchkit import autotuned, launch_autotuned
-from launchkit.kernels.placement import device_guard, require_launchable
+from launchkit.kernels.overlap import refuse_overlaps
+from launchkit.kernels.placement import device_guard, require_launchable, require_products
 from launchkit.kernels.ssd import state_arguments
 from launchkit.kernels.ssd.scan_arguments import check_chunks, check_optional, check_tokens
 from launchkit.kernels.ssd.tiles import drop_miscompiled, tile_configs
@@ -258,8 +259,9 @@ def chunk_scan(
     states: (nchunks, H, P, N), contiguous, fp32, fp16 or bf16: the states that chunks end in.
     cu_chunk_seqlens: (nchunks+1,) int32, contiguous: where each chunk starts.
     seq_idx: (nchunks,) int32, contiguous: each chunk's sequence, 0 or more.
-    out: (T, H, P). Tokens of no chunk are left unwritten. It must not overlap an input:
-        programs run in no order, and tuning repeats the launch.
+    out: (T, H, P). Tokens of no chunk are left unwritten. It may be a view beside inputs in one
+        buffer, but share no memory with them: programs run in no order, and tuning repeats the
+        launch.
     D: (H,) or (H, P), the skip connection.
     z: (T, H, P), the gate.
     initial_states: (S, H, P, N), fp32, fp16 or bf16.
@@ -267,17 +269,23 @@ def chunk_scan(
     Values of metadata are not checked, which would wait for the GPU: a token or sequence beyond
     the last one is read or written out of bounds.
 
-    Raises UsageError for shapes, dtypes or devices that do not fit, and for an ``out`` that is
-    x or z, or whose elements share memory.
+    Raises UsageError for shapes, dtypes or devices that do not fit, for an ``out`` that shares
+    memory with an input or whose elements share memory, and for bf16 in Triton's interpreter.
     """
-    sizes = check_tokens(_OP, x, None, None, C, out, None)
+    sizes = check_tokens(_OP, x, None, None, C, out)
     nchunks = check_chunks(
         _OP, sizes, CB, dt, dA_cumsum, states, cu_chunk_seqlens, seq_idx, x.device
     )
     check_optional(_OP, sizes, x, D, z, out)
     state_sizes = (sizes.nheads, sizes.headdim, sizes.dstate)
     state_arguments.require_initial(_OP, initial_states, state_sizes, x.device)
+    read = (
+        ("x", x), ("z", z), ("C", C), ("D", D), ("CB", CB), ("dt", dt),
+        ("dA_cumsum", dA_cumsum), ("states", states), ("initial_states", initial_states),
+    )  # fmt: skip
+    refuse_overlaps(_OP, (("out", out),), read)
     require_launchable(_OP, x)
+    require_products(_OP, x, C)
     if nchunks and sizes.nheads and sizes.headdim:
         with device_guard(x):
             launch_chunk_scan(

@@ -16,7 +16,7 @@ import triton.language as tl
 
 from launchkit import autotuned, launch_autotuned
 from launchkit.kernels import arguments
-from launchkit.kernels.placement import device_guard, require_launchable
+from launchkit.kernels.placement import device_guard, require_launchable, require_products
 from launchkit.kernels.ssd import checks
 
 _OP = "chunk_state"
@@ -144,7 +144,8 @@ def chunk_state(
     dA_cumsum. B, scaled in fp32, is rounded to the dtype of x before it is multiplied; fp32 is
     multiplied as TF32 where the GPU has it.
 
-    Raises UsageError for shapes, dtypes or devices that do not fit.
+    Raises UsageError for shapes, dtypes or devices that do not fit, and for an x of bf16 in
+    Triton's interpreter.
     """
     checks.require_sizes(_OP, "x", x, "T, H, P", None, None, None)
     (tokens, nheads, headdim), device = x.shape, x.device
@@ -163,6 +164,7 @@ def chunk_state(
             _OP, name, tensor, device, "H, nchunks, chunk_size", nheads, nchunks, chunk_size
         )
     require_launchable(_OP, x)
+    require_products(_OP, x)
     states = torch.empty((nchunks, nheads, headdim, dstate), dtype=torch.float32, device=device)
     if states.numel() > 0:
         with device_guard(x):

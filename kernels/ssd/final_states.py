@@ -16,6 +16,7 @@ import triton.language as tl
 
 from launchkit import autotuned, launch_autotuned
 from launchkit.kernels import arguments
+from launchkit.kernels.overlap import refuse_overlaps
 from launchkit.kernels.placement import device_guard, require_launchable
 from launchkit.kernels.ssd import checks, state_arguments
 from launchkit.kernels.ssd.state_passing import last_chunk_before
@@ -98,7 +99,7 @@ def final_state_writeback(
     Indices are not checked, which would wait for the GPU.
 
     Raises UsageError for shapes, dtypes or devices that do not fit, and for a cache that shares
-    its storage with what is read.
+    memory with what is read.
     """
     checks.require_sizes(_OP, "states", states, "nchunks, H, P, N", None, None, None, None)
     _, nheads, headdim, dstate = states.shape
@@ -106,14 +107,18 @@ def final_state_writeback(
     device, dim = states.device, headdim * dstate
     arguments.require_tensor(_OP, "states", states, arguments.STATE_DTYPES, device)
     num_seqs = state_arguments.check_last_chunks(_OP, last_chunk_indices, nheads, device)
+    cache_sizes = (None, nheads, headdim, dstate)
+    checks.require_sizes(_OP, "final_states_out", final_states_out, "slots, H, P, N", *cache_sizes)
     sizes = (num_seqs, nheads, dim, device)
     final_strides = state_arguments.check_final(_OP, final_states_out, final_state_indices, *sizes)
-    state_arguments.require_state_sizes(_OP, "final_states_out", final_states_out, headdim, dstate)
     initial, init_strides = state_arguments.check_initial(_OP, initial_states, *sizes)
     if initial_states is not None:
         state_arguments.require_state_sizes(_OP, "initial_states", initial_states, headdim, dstate)
-        state_arguments.refuse_shared(_OP, final_states_out, "initial_states", initial_states)
-    state_arguments.refuse_shared(_OP, final_states_out, "states", states)
+    read = (
+        ("states", states), ("initial_states", initial),
+        ("last_chunk_indices", last_chunk_indices), ("final_state_indices", final_state_indices),
+    )  # fmt: skip
+    refuse_overlaps(_OP, (("final_states_out", final_states_out),), read)
     require_launchable(_OP, states)
     if num_seqs == 0 or nheads == 0 or dim == 0:
         return

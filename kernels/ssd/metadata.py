@@ -33,6 +33,8 @@ class ChunkMetadata:
     compiled for.
     """
 
+    chunk_size: int
+    """What the op has to be called with."""
     cu_seqlens: torch.Tensor
     """(S+1,): the tokens of sequence s are ``cu_seqlens[s]`` up to ``cu_seqlens[s+1]``."""
     cu_chunk_seqlens: torch.Tensor
@@ -101,7 +103,7 @@ def build_chunk_metadata(
     if checkpoints is not None:
         parts.append(checkpoints)
     packed, cu_chunk_seqlens, seq_idx, last, *rest = _to_device(parts, device)
-    return ChunkMetadata(packed, cu_chunk_seqlens, seq_idx, last, rest[0] if rest else None)
+    return ChunkMetadata(size, packed, cu_chunk_seqlens, seq_idx, last, rest[0] if rest else None)
 
 
 def _chunk_ends(
@@ -137,13 +139,24 @@ def _to_device(parts: Sequence[_Integers], device: torch.device | str | None) ->
     offsets = [0]
     for part in parts:
         offsets.append(offsets[-1] + len(part) + -len(part) % _ALIGNMENT)
-    target = torch.device("cpu" if device is None else device)
+    target = _target(device)
     packed = torch.zeros(offsets[-1], dtype=torch.int32, pin_memory=target.type == "cuda")
     view = packed.numpy()
     for start, part in zip(offsets, parts, strict=False):
         view[start : start + len(part)] = part
     moved = packed.to(target, non_blocking=True)
     return [moved.narrow(0, start, len(part)) for start, part in zip(offsets, parts, strict=False)]
+
+
+def _target(device: torch.device | str | None) -> torch.device:
+    try:
+        target = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError):
+        target = None
+    if target is None or (target.type == "cuda" and not torch.cuda.is_available()):
+        advice = "Pass a torch device that this process has, or None for the CPU."
+        raise arguments.refusal(_OP, "device", f"is {device!r}", advice)
+    return target
 
 
 def _integers(name: str, values: object) -> _Integers:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from launchkit.kernels import arguments
+from launchkit.kernels import arguments, overlap
 from launchkit.kernels.ssd import checks
 
 
@@ -27,7 +27,6 @@ def check_tokens(
     B: torch.Tensor | None,
     C: torch.Tensor,
     out: torch.Tensor,
-    chunk_size: int | None,
 ) -> ScanSizes:
     """Return the sizes; raise UsageError unless shapes, dtypes and devices fit together.
 
@@ -48,8 +47,6 @@ def check_tokens(
     for name, tensor in (("x", x), ("dt", dt), ("B", B), ("C", C), ("out", out)):
         if tensor is not None:
             arguments.require_tensor(op, name, tensor, allowed, device)
-    if chunk_size is not None:
-        checks.require_chunk_size(op, chunk_size)
     checks.require_grid_axis(op, "x", nheads, "heads")
     return ScanSizes(ntokens, nheads, headdim, ngroups, dstate)
 
@@ -110,28 +107,14 @@ def check_optional(
     z: torch.Tensor | None,
     out: torch.Tensor,
 ) -> None:
-    """Raise UsageError unless D and z fit, and ``out`` is neither x, nor z, nor expanded."""
+    """Raise UsageError unless D and z fit, and the elements of ``out`` lie apart."""
     device, allowed = x.device, checks.ACTIVATION_DTYPES
     if D is not None:
-        wanted = (sizes.nheads,) if D.dim() == 1 else (sizes.nheads, sizes.headdim)
+        ndim = len(arguments.sizes_of(op, "D", D))
+        wanted = (sizes.nheads,) if ndim == 1 else (sizes.nheads, sizes.headdim)
         checks.require_sizes(op, "D", D, "H, P"[: 3 * len(wanted) - 2], *wanted)
         arguments.require_tensor(op, "D", D, allowed, device)
     if z is not None:
         checks.require_sizes(op, "z", z, "T, H, P", *x.shape)
         arguments.require_tensor(op, "z", z, allowed, device)
-        _refuse_same(op, out, "z", z)
-    _refuse_same(op, out, "x", x)
-    checks.refuse_expanded(op, "out", out)
-
-
-def _refuse_same(op: str, out: torch.Tensor, name: str, read: torch.Tensor) -> None:
-    """Raise UsageError where ``out`` starts where an input does; views elsewhere may be apart.
-
-    Not while torch.compile traces: its stand-ins for tensors have no address.
-    """
-    if torch.compiler.is_compiling():
-        return
-    address = out.data_ptr()
-    if address != 0 and address == read.data_ptr():
-        problem = f"is {name}, which other programs of the launch still read"
-        raise arguments.refusal(op, "out", problem, "Pass a tensor of its own.")
+    overlap.refuse_self_overlap(op, "out", out)

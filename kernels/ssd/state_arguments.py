@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from launchkit.kernels import arguments
+from launchkit.kernels import arguments, overlap
 from launchkit.kernels.ssd import checks
 
 NO_STRIDES = (0, 0, 0)
@@ -61,9 +61,9 @@ def check_initial(
     """
     if initial_states is None:
         return None, NO_STRIDES
-    if initial_states.dim() not in (3, 4) or (
-        initial_states.shape[:2] != (num_seqs, nheads)
-        or initial_states.numel() != num_seqs * nheads * dim
+    shape = arguments.sizes_of(op, "initial_states", initial_states)
+    if len(shape) not in (3, 4) or (
+        shape[:2] != (num_seqs, nheads) or initial_states.numel() != num_seqs * nheads * dim
     ):
         wanted = f"(S, H, P, N) with S {num_seqs}, H {nheads}, P*N {dim}"
         raise arguments.wrong_shape(op, "initial_states", initial_states, wanted)
@@ -104,9 +104,7 @@ def check_final(
     require_both_final(op, final_states_out, final_state_indices)
     if final_states_out is None or final_state_indices is None:
         return NO_STRIDES
-    if final_state_indices.shape != (num_seqs,):
-        wanted = f"(S,) with S {num_seqs}"
-        raise arguments.wrong_shape(op, "final_state_indices", final_state_indices, wanted)
+    checks.require_sizes(op, "final_state_indices", final_state_indices, "S", num_seqs)
     arguments.require_tensor(
         op, "final_state_indices", final_state_indices, arguments.INDEX_DTYPES, device
     )
@@ -125,16 +123,6 @@ def require_state_sizes(
         raise arguments.wrong_shape(op, argument, state, wanted)
 
 
-def refuse_shared(op: str, cache: torch.Tensor | None, name: str, read: torch.Tensor) -> None:
-    """Raise UsageError if the cache is a view of the allocation that the op reads as ``name``.
-
-    Sequences run in no order, and tuning repeats a launch.
-    """
-    if cache is not None and arguments.shares_storage(cache, read):
-        problem = f"shares its storage with {name}, which other programs of the launch read"
-        raise arguments.refusal(op, "final_states_out", problem, f"Pass a copy of {name}.")
-
-
 def _cache_strides(op: str, cache: torch.Tensor, nheads: int, dim: int) -> Strides:
     shape = cache.shape
     if len(shape) != 4 or shape[1] != nheads or shape[2] * shape[3] != dim:
@@ -147,5 +135,5 @@ def _cache_strides(op: str, cache: torch.Tensor, nheads: int, dim: int) -> Strid
         raise arguments.refusal(
             op, "final_states_out", problem, "Pass a cache whose last two dimensions are dense."
         )
-    checks.refuse_expanded(op, "final_states_out", cache)
+    overlap.refuse_self_overlap(op, "final_states_out", cache)
     return strides

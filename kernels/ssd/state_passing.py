@@ -19,6 +19,7 @@ import triton.language as tl
 
 from launchkit import autotuned, launch_autotuned
 from launchkit.kernels import arguments
+from launchkit.kernels.overlap import Named, refuse_overlaps
 from launchkit.kernels.placement import device_guard, require_launchable
 from launchkit.kernels.ssd import state_arguments
 
@@ -154,16 +155,22 @@ def state_passing(
 
     Returns (nchunks, H, P*N). Chunks that belong to no sequence are left unwritten.
     Raises UsageError for shapes, dtypes or devices that do not fit, for one of the two final
-    arguments without the other, and for a cache that shares its storage with ``states``
-    or ``initial_states`` (sequences run in no order, and tuning repeats the launch) or whose
-    slots, heads or elements share memory with each other.
+    arguments without the other, and for a cache that shares memory with what
+    is read (sequences run in no order, and tuning repeats the launch) or whose slots, heads or
+    elements share memory with each other.
     """
     _, nheads, dim = _check_inputs(states, dA_cumsum)
     num_seqs = state_arguments.check_last_chunks(_OP, last_chunk_indices, nheads, states.device)
     sizes = (num_seqs, nheads, dim, states.device)
     initial, init_strides = state_arguments.check_initial(_OP, initial_states, *sizes)
     final_strides = state_arguments.check_final(_OP, final_states_out, final_state_indices, *sizes)
-    _check_together(states, initial, final_states_out)
+    if final_states_out is not None:
+        read = (
+            ("states", states), ("dA_cumsum", dA_cumsum),
+            ("last_chunk_indices", last_chunk_indices),
+            ("final_state_indices", final_state_indices),
+        )  # fmt: skip
+        _check_together(final_states_out, initial, read)
     out_dtype = out_dtype or states.dtype
     if out_dtype not in arguments.STATE_DTYPES:
         raise arguments.wrong_dtype(_OP, "out_dtype", out_dtype, arguments.STATE_DTYPES)
@@ -249,15 +256,10 @@ def _check_inputs(states: torch.Tensor, dA_cumsum: torch.Tensor) -> torch.Size:
 
 
 def _check_together(
-    states: torch.Tensor, initial: torch.Tensor | None, cache: torch.Tensor | None
+    cache: torch.Tensor, initial: torch.Tensor | None, read: Sequence[Named]
 ) -> None:
     """Check what the cache must not share, and must share, with what the kernel reads."""
-    if cache is None:
-        return
-    state_arguments.refuse_shared(_OP, cache, "states", states)
-    if initial is None:
-        return
-    state_arguments.refuse_shared(_OP, cache, "initial_states", initial)
-    if initial.dim() == 4 and initial.shape[3] != cache.shape[3]:
+    refuse_overlaps(_OP, (("final_states_out", cache),), (*read, ("initial_states", initial)))
+    if initial is not None and initial.dim() == 4 and initial.shape[3] != cache.shape[3]:
         wanted = f"of P and N {tuple(cache.shape[2:])} as final_states_out"
         raise arguments.wrong_shape(_OP, "initial_states", initial, wanted)

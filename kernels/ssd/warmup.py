@@ -18,6 +18,7 @@ from launchkit.kernels import arguments
 from launchkit.kernels.ssd import checks, state_arguments
 from launchkit.kernels.ssd.metadata import build_chunk_metadata
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
+from launchkit.kernels.ssd.scan_arguments import check_optional, check_tokens
 
 _OP = "warm_chunk_scan"
 _ALIGNMENT_BYTES = 16
@@ -70,21 +71,27 @@ def warm_chunk_scan(
     in the tensors and for ``tokens`` below 1; CaptureError while a CUDA graph is captured and a
     config is not known.
     """
-    if tokens < 1:
-        raise arguments.refusal(_OP, "tokens", f"is {tokens}", "Pass 1 or more.")
+    if type(tokens) is not int or tokens < 1:
+        raise arguments.refusal(_OP, "tokens", f"is {tokens!r}", "Pass 1 or more.")
+    chunk_size = checks.require_chunk_size(_OP, chunk_size)
+    sizes = check_tokens(_OP, x, dt, B, C, out)
+    check_optional(_OP, sizes, x, D, z, out)
+    rows = (_SEQUENCES, sizes.nheads, sizes.headdim, sizes.dstate)
+    templates = {"initial_states": initial_states, "final_states_out": final_states_out}
+    for name, state in templates.items():
+        if state is not None:
+            checks.require_sizes(_OP, name, state, "rows, H, P, N", None, *rows[1:])
+            arguments.require_tensor(_OP, name, state, arguments.STATE_DTYPES, x.device)
     state_arguments.require_both_final(_OP, final_states_out, final_state_indices)
-    checks.require_sizes(_OP, "x", x, "T, H, P", None, None, None)
-    checks.require_sizes(_OP, "B", B, "T, G, N", None, None, None)
     if x.shape[0] < 2:
         problem = f"has {x.shape[0]} tokens, so its first stride may not be that of a longer one"
         raise arguments.refusal(_OP, "x", problem, "Pass tensors of two tokens or more.")
-    sizes = (_SEQUENCES, *x.shape[1:], B.shape[2])
     template = initial_states
     if template is None:
         dtype = state_dtype or C.dtype
         if final_states_out is not None:
             dtype = final_states_out.dtype
-        template = torch.empty(sizes, dtype=dtype, device=x.device)
+        template = torch.empty(rows, dtype=dtype, device=x.device)
     skipped_bytes = template.data_ptr() % _ALIGNMENT_BYTES
     initial = _like(template, _SEQUENCES, template.stride(), skipped_bytes)
     endings = _endings(final_states_out, final_state_indices)
@@ -144,4 +151,6 @@ def _like(
     first = skipped_bytes // tensor.element_size()
     span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
     memory = torch.empty(first + max(span, 0), dtype=tensor.dtype, device=tensor.device)
-    return memory.uniform_().as_strided(sizes, strides, first)
+    # A generator of its own: the caller's random numbers stay what they would have been.
+    values = memory.uniform_(generator=torch.Generator(memory.device).manual_seed(0))
+    return values.as_strided(sizes, strides, first)

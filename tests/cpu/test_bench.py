@@ -159,17 +159,20 @@ def test_an_output_without_mu_loses_no_figure():
     assert len([cell for cell in line.replace("|", " ").split() if "." in cell]) == 5
 
 
-@pytest.mark.parametrize("place", ["missing/launch.json", "."])
-def test_an_output_that_cannot_be_written_is_refused_before_measuring(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch_overhead, "measure", lambda *_, **__: pytest.fail("measured"))
-    with pytest.raises(UsageError, match="Give a file in a directory that exists"):
-        bench.launch(output=tmp_path / place)
-
-
 def test_figures_are_shown_before_a_write_that_fails(capsys):
     with pytest.raises(UsageError, match="Give another file"):
-        bench.launch(list(SHORT[1:2]), 2, 5, output=Path("/proc/launch.json"))
+        bench.launch(list(SHORT[1:2]), 2, 5, output=Path("/dev/full"))
     assert "noop/0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [("--rounds", "1"), ("--launches", "0")])
+def test_a_number_that_is_too_small_is_refused_before_torch_is_imported(options):
+    result = in_a_process(*options, modules="torch triton")
+    assert result.returncode == 2
+    least = int(options[1]) + 1
+    assert result.stderr.decode() == (
+        f"launchkit: {options[0]} must be at least {least}, not {options[1]}. Give more.\n"
+    )
 
 
 def test_a_case_named_twice_is_measured_once():
@@ -197,7 +200,9 @@ def test_help_names_every_case():
 
 @pytest.mark.parametrize("variable", ["LAUNCHKIT_DISABLE", "LAUNCHKIT_VERIFY"])
 def test_launchkit_is_not_measured_while_it_is_told_to_be_something_else(monkeypatch, variable):
-    monkeypatch.setenv(variable, "1")
+    with monkeypatch.context() as patch:
+        patch.setenv(variable, "1")
+        settings.reload()
+        with pytest.raises(UsageError, match="Unset it"):
+            bench.launch(case=["noop_0"], rounds=2, launches=5)
     settings.reload()
-    with pytest.raises(UsageError, match="Unset it"):
-        bench.launch(case=["noop_0"], rounds=2, launches=5)

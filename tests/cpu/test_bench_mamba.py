@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from itertools import pairwise
 
-import dying
 import pytest
 import triton
 from typer.testing import CliRunner
 
 from launchkit import jsonio, settings
-from launchkit.benchmarks import mamba_cases, mamba_overhead, mamba_prepare
+from launchkit.benchmarks import mamba_overhead
 from launchkit.benchmarks.mamba_cases import MambaCase, build, select
 from launchkit.benchmarks.mamba_steps import OPS, STEPS
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
-from launchkit.errors import LaunchkitError, UsageError
-from launchkit.tools import bench, bench_mamba
+from launchkit.errors import UsageError
+from launchkit.tools import bench, bench_mamba, bench_output
 from launchkit.tools.bench_mamba_table import show
 
 TINY = ("--model", "Nemotron-3-Nano", "--sequences", "2", "--tokens", "40", "--rounds", "2")
@@ -165,9 +165,12 @@ def test_tensors_of_a_case_have_its_models_sizes(case):
     ("options", "named"),
     [
         (["--model", "Mamba-9000"], "Bamba-9B"),
-        (["--sequences", "0"], "at least one token"),
+        (["--sequences", "0"], "Give sequences from 1 to 65535"),
+        (["--sequences", "65536", "--tokens", "70000"], "Give sequences from 1 to 65535"),
+        (["--tokens", "100000000000"], "Give tokens from 1 to 2147483647"),
+        (["--tokens", "512", "--tokens", "2147483648"], "cannot have 2147483648 tokens"),
         (["--sequences", "16", "--tokens", "15"], "Give more tokens"),
-        (["--tokens", "-1"], "Give more tokens"),
+        (["--tokens", "-1"], "cannot have -1 tokens"),
         (["--rounds", "1"], "rounds must be at least 2"),
         (["-o", "missing/mamba.json"], "directory that exists"),
     ],
@@ -181,11 +184,13 @@ def test_bad_options_are_refused_with_what_would_do(options, named, monkeypatch)
 
 @pytest.mark.parametrize("variable", ["LAUNCHKIT_DISABLE", "LAUNCHKIT_VERIFY"])
 def test_launchkit_is_not_measured_while_it_is_told_to_be_something_else(monkeypatch, variable):
-    monkeypatch.setenv(variable, "1")
+    with monkeypatch.context() as patch:
+        patch.setenv(variable, "1")
+        settings.reload()
+        for command in (bench_mamba.mamba, bench_mamba.quick):
+            with pytest.raises(UsageError, match="Unset it"):
+                command()
     settings.reload()
-    for command in (bench_mamba.mamba, bench_mamba.quick):
-        with pytest.raises(UsageError, match="Unset it"):
-            command()
 
 
 @pytest.mark.parametrize(
@@ -207,7 +212,7 @@ def test_help_names_every_model():
     assert bench_mamba.MODEL_NAMES.split(", ") == list(MAMBA_SHAPES)
 
 
-class Cut(Exception):
+class Cut(BaseException):
     """Stands for whatever ends a run early."""
 
 
@@ -244,13 +249,19 @@ def test_a_run_that_is_cut_short_leaves_the_cases_that_were_finished(monkeypatch
 def test_an_output_that_cannot_be_written_in_between_is_said_and_ends_nothing(
     monkeypatch, tmp_path, caplog
 ):
-    (tmp_path / "mamba.json.part").mkdir()
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(bench_output.os, "replace", full)
     cut_short(monkeypatch, tmp_path / "mamba.json")
     assert "only the whole result at the end" in caplog.text
-    assert not (tmp_path / "mamba.json").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_compiling_process_that_dies_is_an_error_with_advice(monkeypatch):
-    monkeypatch.setattr(mamba_prepare, "_prepare_model", dying.die)
-    with pytest.raises(LaunchkitError, match="measure one model at a time"):
-        mamba_prepare.prepare(mamba_cases.QUICK, lambda _: None)
+def test_a_result_so_far_touches_no_file_but_its_own(monkeypatch, tmp_path):
+    others = [tmp_path / "mamba.json.part", tmp_path / "mamba.part"]
+    for other in others:
+        other.write_text("the user's")
+    cut_short(monkeypatch, tmp_path / "mamba.json")
+    assert {path.read_text() for path in others} == {"the user's"}
+    assert {*tmp_path.iterdir()} == {tmp_path / "mamba.json", *others}

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
+from concurrent.futures import ProcessPoolExecutor
+from threading import Lock
 
+import dying
 import pytest
 
 from launchkit import errors
 
+CLASSES = [
+    value for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, Exception)
+]  # fmt: skip
+
 MADE = [
+    errors.LaunchkitError("say it", what="this"),
     errors.UsageError("say it", option="key", unknown=["a"]),
     errors.NotAutotunedError("a.kernel"),
     errors.CompilerError("no compiler", reason="no_compiler", compiler=None),
@@ -30,11 +40,59 @@ def test_error_survives_pickling_with_its_fields(error):
     assert copy.fields == error.fields
 
 
+@pytest.fixture(scope="module")
+def pool():
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("error", MADE, ids=lambda error: type(error).__name__)
+def test_error_raised_in_a_process_of_a_pool_arrives_whole(error, pool):
+    with pytest.raises(type(error)) as caught:
+        pool.submit(dying.throw_made, error).result()
+    assert type(caught.value) is type(error)
+    assert vars(caught.value) == vars(error)
+    assert str(caught.value) == str(error)
+
+
+class Unspeakable:
+    """Can neither be pickled nor described."""
+
+    def __reduce__(self):
+        raise RuntimeError("never")
+
+    def __repr__(self):
+        raise RuntimeError("never")
+
+
+@pytest.mark.parametrize(
+    "value", [lambda: None, Lock(), Unspeakable(), dying.Unsendable(1, 2), {"deep": Lock()}],
+    ids=["function", "lock", "unspeakable", "unsendable", "nested"],
+)  # fmt: skip
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_a_field_that_cannot_be_pickled_arrives_as_text(cls, value):
+    error = cls.__new__(cls)
+    errors.LaunchkitError.__init__(error, "say it", kernel="a.kernel", value=value)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.fields["kernel"]) == (cls, "say it", "a.kernel")
+    arrived = copy.fields["value"]
+    assert isinstance(arrived["deep"] if isinstance(value, dict) else arrived, str)
+
+
+class Worded(errors.StoreError):
+    """A user's own, whose __init__ takes what its fields do not hold."""
+
+    def __init__(self, place, *, tries):
+        super().__init__(f"{place} after {tries} tries")
+        self.tries = tries
+
+
+def test_a_subclass_with_an_init_of_its_own_survives_pickling():
+    copy = pickle.loads(pickle.dumps(Worded("here", tries=3)))
+    assert (type(copy), str(copy), copy.tries) == (Worded, "here after 3 tries", 3)
+
+
 def test_every_error_is_listed_in_the_module_and_tried_here():
-    classes = {
-        value for value in vars(errors).values()
-        if isinstance(value, type) and issubclass(value, Exception)
-    }  # fmt: skip
-    assert {type(error) for error in MADE} == classes - {errors.LaunchkitError}
-    for cls in classes:
+    assert {type(error) for error in MADE} == set(CLASSES)
+    for cls in CLASSES:
         assert cls.__name__ in errors.__doc__

@@ -47,12 +47,12 @@ BAD = {
         "initial_states has shape",
     ),
     "cache over the states": (
-        {"states": shared[:4], "final_states_out": shared[4:]},
-        "final_states_out shares its storage with states",
+        {"states": shared[:4], "final_states_out": shared[1:7]},
+        "final_states_out shares memory with states",
     ),
     "cache over the initial states": (
-        {"initial_states": shared[:2], "final_states_out": shared[4:]},
-        "final_states_out shares its storage with initial_states",
+        {"initial_states": shared[:2], "final_states_out": shared[1:7]},
+        "final_states_out shares memory with initial_states",
     ),
     "more sequences than a grid holds": (
         {"last_chunk_indices": torch.zeros(65536, dtype=torch.int32)},

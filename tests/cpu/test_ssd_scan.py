@@ -77,8 +77,24 @@ BAD = {
     "out of integers": ({"out": torch.zeros(20, 4, 3, dtype=INT32)}, "out is int32"),
     "out of one head for all": ({"out": torch.zeros(20, 1, 3).expand(20, 4, 3)}, "out has strides"),
     "out elsewhere": ({"out": torch.zeros(20, 4, 3, device="meta")}, "out is on meta"),
-    "out over x": ({"x": same, "out": same}, "out is x"),
-    "out over z": ({"z": same, "out": same}, "out is z"),
+    "steps below zero": ({"dt_limit": (-0.5, 1.0)}, "dt_limit is .* below 0"),
+    "limits beyond floats": ({"dt_limit": (0, 10**400)}, "dt_limit is"),
+    "softplus by name": ({"dt_softplus": "yes"}, "dt_softplus is 'yes'"),
+    "softplus as a tensor": ({"dt_softplus": torch.ones(1)}, "dt_softplus is tensor"),
+    "intermediate states of some": (
+        {"return_intermediate_states": [True, False]},
+        "return_intermediate_states is",
+    ),
+    "out whose tokens share memory": (
+        {"out": torch.zeros(99).as_strided((20, 4, 3), (1, 1, 1))},
+        "out has strides",
+    ),
+    "cache whose slots share memory": (
+        with_cache(final_states_out=torch.zeros(999).as_strided((6, 4, 3, 5), (7, 15, 5, 1))),
+        "final_states_out has strides",
+    ),
+    "out over x": ({"x": same, "out": same}, "out shares memory with x"),
+    "out over z": ({"z": same, "out": same}, "out shares memory with z"),
     "chunk size 48": ({"chunk_size": 48}, "chunk_size is 48"),
     "chunk size 0": ({"chunk_size": 0}, "chunk_size is 0"),
     "negative chunk size": ({"chunk_size": -16}, "chunk_size is -16"),
@@ -163,8 +179,8 @@ BAD = {
         "final_state_indices is float32",
     ),
     "in-place cache": (
-        with_cache(final_states_out=shared[2:], initial_states=shared[:2]),
-        "final_states_out shares its storage with initial_states",
+        with_cache(final_states_out=shared[1:], initial_states=shared[:2]),
+        "final_states_out shares memory with initial_states",
     ),
     "both a cache and returned states": (
         with_cache(return_intermediate_states=True),
@@ -180,6 +196,76 @@ def test_an_argument_that_does_not_fit_is_named_and_nothing_is_launched(host, ch
     assert caught.value.fields["argument"] == message.split()[0]
     assert str(caught.value).endswith(".")
     assert host.launches() == []
+
+
+REQUIRED = (
+    "x", "dt", "A", "B", "C", "cu_seqlens", "cu_chunk_seqlens", "last_chunk_indices", "seq_idx",
+    "out",
+)  # fmt: skip
+OPTIONAL = ("D", "z", "dt_bias", "initial_states", "final_states_out", "final_state_indices")
+
+
+@pytest.mark.parametrize("kind", ["list", "array"])
+@pytest.mark.parametrize("name", REQUIRED + OPTIONAL)
+def test_what_is_no_tensor_is_refused_by_name(host, name, kind):
+    arguments = {**good_arguments(), **with_cache()}
+    value = arguments[name].tolist() if kind == "list" else arguments[name].numpy()
+    with pytest.raises(UsageError, match=f"{name} is a (list|ndarray). Pass a torch tensor"):
+        mamba_chunk_scan_combined_varlen(**{**arguments, name: value})
+    assert host.launches() == []
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_tensor_that_is_missing_is_refused_by_name(host, name):
+    with pytest.raises(UsageError, match=f"{name} is a NoneType"):
+        mamba_chunk_scan_combined_varlen(**{**good_arguments(), name: None})
+
+
+def test_a_sparse_tensor_is_refused(host):
+    with pytest.raises(UsageError, match="B is laid out as"):
+        mamba_chunk_scan_combined_varlen(
+            **{**good_arguments(), "B": torch.zeros(20, 2, 5).to_sparse()}
+        )
+
+
+SHARING = {
+    name: (lambda arguments, name=name: arguments[name])
+    for name in ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states")
+}
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_an_output_or_cache_that_shares_memory_with_an_input_is_refused(host, name):
+    arguments = {**good_arguments(), **with_cache()}
+    memory = torch.zeros(2000)
+    read = arguments[name]
+    arguments[name] = memory.as_strided(read.shape, read.stride(), 7)
+    for written in ("out", "final_states_out"):
+        over = {written: memory.as_strided(arguments[written].shape, arguments[written].stride())}
+        with pytest.raises(UsageError, match=f"{written} shares memory with {name}"):
+            mamba_chunk_scan_combined_varlen(**{**arguments, **over})
+    assert host.launches() == []
+
+
+def test_a_cache_over_the_output_or_its_own_slots_is_refused(host):
+    memory = torch.zeros(2000)
+    arguments = {**good_arguments(), **with_cache()}
+    cache = memory.as_strided((6, 4, 3, 5), (60, 15, 5, 1))
+    over_out = {"final_states_out": cache, "out": memory.as_strided((20, 4, 3), (12, 3, 1), 100)}
+    with pytest.raises(UsageError, match="out shares memory with final_states_out"):
+        mamba_chunk_scan_combined_varlen(**{**arguments, **over_out})
+    slots = memory.view(torch.int32)[2:4]
+    with pytest.raises(UsageError, match="final_states_out shares memory with final_state_indices"):
+        mamba_chunk_scan_combined_varlen(
+            **{**arguments, "final_states_out": cache, "final_state_indices": slots}
+        )
+
+
+def test_an_output_beside_the_tokens_of_one_buffer_is_taken(host):
+    buffer = torch.zeros(20, 24)
+    views = {"x": buffer[:, :12].unflatten(1, (4, 3)), "out": buffer[:, 12:].unflatten(1, (4, 3))}
+    mamba_chunk_scan_combined_varlen(**{**good_arguments(), **views})
+    assert len(host.launches()) == 5
 
 
 def test_cpu_tensors_are_refused_with_the_three_ways_out(monkeypatch):

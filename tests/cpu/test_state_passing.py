@@ -115,12 +115,12 @@ BAD = {
         "final_state_indices is float32",
     ),
     "in-place cache": (
-        {"initial_states": shared[:2], "final_states_out": shared[4:]},
-        "final_states_out shares its storage with initial_states",
+        {"initial_states": shared[:2], "final_states_out": shared[1:7]},
+        "final_states_out shares memory with initial_states",
     ),
     "cache over the input": (
-        {"states": shared.flatten(2)[:4], "final_states_out": shared[4:]},
-        "final_states_out shares its storage with states",
+        {"states": shared.flatten(2)[:4], "final_states_out": shared[1:7]},
+        "final_states_out shares memory with states",
     ),
 }
 

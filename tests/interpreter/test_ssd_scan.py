@@ -11,6 +11,8 @@ from chunk_cases import picker
 from ssd_cases import check, everything, make_problem, scan
 from ssd_promises import *  # noqa: F403  the tests that a GPU runs too
 
+from launchkit.errors import UsageError
+
 
 @pytest.fixture
 def place():
@@ -21,6 +23,14 @@ def place():
 @pytest.fixture(params=[torch.float32, torch.float16], ids=str)
 def dtype(request):
     return request.param
+
+
+@pytest.mark.parametrize("name", ["x", "B", "C"])
+def test_bf16_products_are_refused_instead_of_multiplying_bits(name):
+    problem = make_problem((5,), seed=1)
+    problem = replace(problem, **{name: getattr(problem, name).bfloat16()})
+    with pytest.raises(UsageError, match="bit patterns of bfloat16"):
+        scan(problem)
 
 
 @pytest.mark.parametrize("seed", range(8))
