@@ -1,0 +1,161 @@
+/* Arguments to parameters, as Python binds them.
+ *
+ * A call site with literal keywords passes the same tuple of names each time, so where its
+ * keywords go is looked up once. A call with **kwargs makes a new tuple each time, but of the
+ * same strings: their addresses are compared. The common cases never compare text.
+ */
+#include "core.h"
+
+#include <string.h>
+
+void drop_shapes(Core *core) {
+  CallShape *old[SHAPES];
+  int count = core->shape_count;
+  memcpy(old, core->shapes, sizeof old);
+  core->shape_count = core->next_shape = core->last_shape = 0;
+  for (int i = 0; i < count; i++) {
+    Py_DECREF(old[i]->keywords);
+    PyMem_Free(old[i]);
+  }
+}
+
+static bool same_strings(const CallShape *shape, PyObject *keywords, Py_ssize_t count) {
+  return shape->count == count &&
+         memcmp(((PyTupleObject *)shape->keywords)->ob_item, ((PyTupleObject *)keywords)->ob_item,
+                count * sizeof(PyObject *)) == 0;
+}
+
+static void keep_shape(Core *core, CallShape *shape) {
+  CallShape *old = NULL;
+  int place = core->next_shape;
+  if (core->shape_count == SHAPES)
+    old = core->shapes[place];
+  else
+    core->shape_count++;
+  core->shapes[place] = shape;
+  core->last_shape = place;
+  core->next_shape = (place + 1) % SHAPES;
+  if (old != NULL) { /* only strings go: no Python code runs */
+    Py_DECREF(old->keywords);
+    PyMem_Free(old);
+  }
+}
+
+/* Look every keyword up. *error: an exception is set; NULL without one: not bindable here. */
+static CallShape *make_shape(Core *core, PyObject *keywords, Py_ssize_t count) {
+  bool seen[MAX_PARAMS] = {false};
+  if (count > MAX_PARAMS)
+    return NULL;
+  CallShape *shape = PyMem_Malloc(sizeof *shape + count * sizeof(int16_t));
+  if (shape == NULL) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  shape->count = count;
+  shape->option_count = 0;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *name = PyTuple_GET_ITEM(keywords, i);
+    /* A subclass of str may compare as it likes. */
+    PyObject *number = PyUnicode_CheckExact(name) ? PyDict_GetItemWithError(core->index, name) : NULL;
+    long slot = number == NULL ? -1 : PyLong_AsLong(number);
+    bool fits = PyUnicode_CheckExact(name) && (slot < 0 || !seen[slot]);
+    if (fits && slot < 0) {
+      fits = shape->option_count < MAX_OPTIONS;
+      if (fits)
+        shape->options[shape->option_count++] = (int)i;
+    } else if (fits) {
+      seen[slot] = true;
+    }
+    if (!fits || PyErr_Occurred()) {
+      PyMem_Free(shape);
+      return NULL;
+    }
+    shape->slots[i] = (int16_t)slot;
+  }
+  shape->keywords = Py_NewRef(keywords);
+  keep_shape(core, shape);
+  return shape;
+}
+
+static const CallShape *find_shape(Core *core, PyObject *keywords) {
+  int last = core->last_shape;
+  if (core->shape_count > 0 && core->shapes[last]->keywords == keywords)
+    return core->shapes[last];
+  for (int i = 0; i < core->shape_count; i++)
+    if (core->shapes[i]->keywords == keywords) {
+      core->last_shape = i;
+      return core->shapes[i];
+    }
+  Py_ssize_t count = PyTuple_GET_SIZE(keywords);
+  for (int i = 0; i < core->shape_count; i++) {
+    int place = (last + i) % core->shape_count;
+    if (same_strings(core->shapes[place], keywords, count)) {
+      core->last_shape = place;
+      return core->shapes[place];
+    }
+  }
+  return make_shape(core, keywords, count);
+}
+
+/* Call the generated binder, which raises what Python says to such a call. What it lets pass is
+ * no error but nothing to shorten: an argument that the config gives, say. */
+static int misfit(Core *core, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  if (PyErr_Occurred())
+    return -1;
+  Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+  PyObject **all = PyMem_Malloc((total + 1) * sizeof *all);
+  if (all == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  all[0] = Py_None; /* stands for the grid */
+  memcpy(all + 1, args, total * sizeof *all);
+  PyObject *binder = Py_NewRef(core->binder);
+  PyObject *result = PyObject_Vectorcall(binder, all, nargs + 1, kwnames);
+  Py_DECREF(binder);
+  PyMem_Free(all);
+  Py_XDECREF(result);
+  return result == NULL ? -1 : 0;
+}
+
+int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  if (nargs > core->positional_count)
+    return misfit(core, args, nargs, kwnames);
+  PyObject **values = call->values;
+  if (nargs > 0)
+    memcpy(values, args, nargs * sizeof *values);
+  int count = core->param_count;
+  memset(values + nargs, 0, (count - nargs) * sizeof *values);
+  call->option_count = 0;
+  if (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0) {
+    const CallShape *shape = find_shape(core, kwnames);
+    if (shape == NULL)
+      return misfit(core, args, nargs, kwnames);
+    /* Copied: the shape may be gone once Python code has run. */
+    call->option_count = shape->option_count;
+    for (int i = 0; i < shape->option_count; i++) {
+      call->option_names[i] = PyTuple_GET_ITEM(kwnames, shape->options[i]);
+      call->option_values[i] = args[nargs + shape->options[i]];
+    }
+    for (Py_ssize_t i = 0; i < shape->count; i++) {
+      int slot = shape->slots[i];
+      if (slot < 0)
+        continue;
+      if (slot < nargs) /* given twice */
+        return misfit(core, args, nargs, kwnames);
+      values[slot] = args[nargs + i];
+    }
+  }
+  for (int i = 0; i < count; i++) {
+    Param *param = &core->params[i];
+    if (param->flags & IS_SUPPLIED) {
+      if (values[i] != NULL)
+        return misfit(core, args, nargs, kwnames);
+    } else if (values[i] == NULL) {
+      if (param->fallback == NULL)
+        return misfit(core, args, nargs, kwnames);
+      values[i] = param->fallback;
+    }
+  }
+  return 1;
+}
