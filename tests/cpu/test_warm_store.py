@@ -182,6 +182,12 @@ def test_tampered_plan_is_launched_where_nothing_verifies(each_core, host):
     assert hostonly.launches()[-1].function == plan.function
 
 
+def test_process_told_to_take_the_python_core_launches_with_it(tmp_path):
+    store = tmp_path / "store"
+    seen = workers.run(store, TIMES, 3, LAUNCHKIT_NATIVE="0")
+    assert seen == {"block": 32, "measured": [16, 32, 64], "plans": 1}
+
+
 def test_store_of_the_environment_is_the_one_that_is_used(tmp_path):
     workers.run("-", TIMES, LAUNCHKIT_STORE=str(tmp_path / "elsewhere"))
     assert list((tmp_path / "elsewhere").rglob("*.json"))

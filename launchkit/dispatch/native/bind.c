@@ -147,15 +147,12 @@ int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, P
     }
   }
   for (int i = 0; i < count; i++) {
-    Param *param = &core->params[i];
-    if (param->flags & IS_SUPPLIED) {
-      if (values[i] != NULL)
-        return misfit(core, args, nargs, kwnames);
-    } else if (values[i] == NULL) {
-      if (param->fallback == NULL)
-        return misfit(core, args, nargs, kwnames);
-      values[i] = param->fallback;
-    }
+    bool given = values[i] != NULL, supplied = core->flags[i] & IS_SUPPLIED;
+    if (given != supplied)
+      continue;
+    if (supplied || core->params[i].fallback == NULL)
+      return misfit(core, args, nargs, kwnames);
+    values[i] = core->params[i].fallback;
   }
   return 1;
 }

@@ -16,7 +16,7 @@ from launchkit.dispatch.native.layout import direct_layout
 from launchkit.dispatch.plan import ConfigPin, LaunchPlan
 
 # Flags of a parameter, as in core.h.
-_EXACT, _CONSTEXPR, _SPECIALIZED, _ALIGNED, _SUPPLIED, _KEY = 1, 2, 4, 8, 16, 32
+_EXACT, _SPECIALIZED, _ALIGNED, _SUPPLIED = 1, 2, 4, 8
 # Device types of DLPack.
 _CPU, _CUDA = 1, 2
 
@@ -48,7 +48,7 @@ class CCore:
         # Taken when everything is forgotten and read anew; never by a hit.
         self._lock = threading.RLock()
         binder = make_front(params, jit.__name__, autotuner is not None, ["    return __miss"])
-        specs = tuple((p.name, _default(p), _flags(p)) for p in params)
+        specs = tuple((p.name, _default(p), _flags(p, choose_only)) for p in params)
         positional = sum(not param.keyword_only for param in params)
         limit = plan_module.MAX_PLANS
         self.launch: Callable[..., Any] = extension.Core(
@@ -127,13 +127,11 @@ def _default(param: ParamSpec) -> Any:
     return param.default if param.has_default and not param.supplied else premises.ABSENT
 
 
-def _flags(param: ParamSpec) -> int:
+def _flags(param: ParamSpec, choose_only: bool) -> int:
     flags = {
-        _EXACT: param.constexpr or param.in_key,
-        _CONSTEXPR: param.constexpr,
+        _EXACT: param.in_key or (param.constexpr and not choose_only),
         _SPECIALIZED: param.specialize,
         _ALIGNED: param.align and param.specialize,
         _SUPPLIED: param.supplied,
-        _KEY: param.in_key,
     }
     return sum(flag for flag, is_set in flags.items() if is_set)

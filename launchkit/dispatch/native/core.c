@@ -5,9 +5,9 @@
 
 /* ---- making a core ---- */
 
-static int fill_param(Param *param, PyObject *spec) {
+static int fill_param(Param *param, uint8_t *flags, PyObject *spec) {
   PyObject *name, *fallback;
-  if (!PyArg_ParseTuple(spec, "UOI", &name, &fallback, &param->flags))
+  if (!PARSE_ITEM(spec, "UOb", &name, &fallback, flags))
     return -1;
   param->name = Py_NewRef(name);
   PyUnicode_InternInPlace(&param->name);
@@ -22,16 +22,17 @@ static int fill_params_of(Core *core, PyObject *specs) {
     return -1;
   }
   core->params = PyMem_Calloc(count + 1, sizeof *core->params);
+  core->flags = PyMem_Calloc(count + 1, sizeof *core->flags);
   core->index = PyDict_New();
   core->template = PyDict_New();
   core->constants = PyDict_New();
-  if (core->params == NULL)
+  if (!core->params || !core->flags)
     PyErr_NoMemory();
-  if (!core->params || !core->index || !core->template || !core->constants)
+  if (!core->params || !core->flags || !core->index || !core->template || !core->constants)
     return -1;
   for (Py_ssize_t i = 0; i < count; i++) {
     Param *param = &core->params[i];
-    if (fill_param(param, PyTuple_GET_ITEM(specs, i)) < 0)
+    if (fill_param(param, &core->flags[i], PyTuple_GET_ITEM(specs, i)) < 0)
       return -1;
     core->param_count++;
     PyObject *number = PyLong_FromSsize_t(i);
@@ -142,6 +143,7 @@ static void core_dealloc(Core *core) {
     Py_XDECREF(core->params[i].fallback);
   }
   PyMem_Free(core->params);
+  PyMem_Free(core->flags);
   Py_XDECREF(core->index);
   Py_XDECREF(core->template);
   Py_XDECREF(core->constants);
@@ -159,7 +161,7 @@ static PyObject *core_clear(Core *core, PyObject *Py_UNUSED(ignored)) {
 static int take_source(PyObject *spec, PyObject **source, PyObject **key) {
   if (PyTuple_CheckExact(spec)) {
     PyObject *dict, *name;
-    if (!PyArg_ParseTuple(spec, "O!O", &PyDict_Type, &dict, &name))
+    if (!PARSE_ITEM(spec, "O!O", &PyDict_Type, &dict, &name))
       return -1;
     *source = Py_NewRef(dict);
     *key = Py_NewRef(name);

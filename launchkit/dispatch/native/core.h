@@ -127,6 +127,7 @@ typedef struct {
   Py_ssize_t word_count;
   uint64_t *words;
   bool direct;          /* false: only Triton's launcher can launch it */
+  bool only_values;     /* every parameter is FROM_VALUE */
   void *function;
   unsigned threads, shared_bytes, ctas;
   unsigned attribute_count;
@@ -140,18 +141,15 @@ extern PyTypeObject Plan_Type;
 /* ---- the core of one kernel ---- */
 
 enum {
-  IS_EXACT = 1,      /* constexpr or autotune key: its value is part of the key */
-  IS_CONSTEXPR = 2,
-  SPECIALIZED = 4,   /* Triton compiles for 1 and for multiples of 16 */
-  ALIGNED = 8,       /* Triton compiles for aligned addresses */
-  IS_SUPPLIED = 16,  /* the config gives it, a caller must not */
-  IS_KEY = 32,
+  IS_EXACT = 1,    /* a constexpr or an autotune key: its value is part of the key */
+  SPECIALIZED = 2, /* Triton compiles for 1 and for multiples of 16 */
+  ALIGNED = 4,     /* Triton compiles for aligned addresses */
+  IS_SUPPLIED = 8, /* the config gives it, a caller must not */
 };
 
 typedef struct {
   PyObject *name;
   PyObject *fallback; /* the default, or NULL */
-  unsigned flags;
   PyObject *memo;     /* the constant that was looked up last, and its number */
   uint64_t memo_number;
 } Param;
@@ -172,6 +170,7 @@ typedef struct {
   vectorcallfunc vectorcall;
   int param_count, positional_count;
   Param *params;
+  uint8_t *flags;      /* of each parameter */
   PyObject *index;     /* name -> number of the parameter */
   PyObject *binder;    /* raises what a wrong call raises */
   PyObject *template;  /* dictionary of all parameters, copied for a grid function */
@@ -220,7 +219,6 @@ void drop_shapes(Core *core);
 /* guard.c.  1: the key is made, 0: miss, -1: exception. `add`: number new constants. */
 int make_key(Core *core, Call *call, bool add);
 int scalar_bits(PyObject *value, uint8_t *code, uint64_t *bits);
-int read_integer(PyObject *object, int64_t *value);
 int read_ordinal(PyObject *source, PyObject *key, long argument, long *out);
 
 /* plan.c */
@@ -247,6 +245,31 @@ int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params
 /* entry.c */
 extern PyTypeObject Entry_Type, Subscript_Type, BoundLaunch_Type;
 PyObject *make_launch_function(PyObject *module, PyObject *args);
+
+/* 1: fits into 64 bits with a sign, 0: does not. The object must be an exact int. */
+static inline int read_integer(PyObject *object, int64_t *value) {
+#if PY_VERSION_HEX >= 0x030C0000
+  if (PyUnstable_Long_IsCompact((PyLongObject *)object)) {
+    *value = PyUnstable_Long_CompactValue((PyLongObject *)object);
+    return 1;
+  }
+#else
+  Py_ssize_t size = Py_SIZE(object); /* the number of digits, with the sign of the number */
+  if (size >= -1 && size <= 1) {
+    *value = size == 0 ? 0 : size * (int64_t)((PyLongObject *)object)->ob_digit[0];
+    return 1;
+  }
+#endif
+  int overflow;
+  *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0;
+}
+
+/* PyArg_ParseTuple for what should be a tuple, and may be anything. */
+#define PARSE_ITEM(item, ...)                                                                      \
+  (PyTuple_Check(item)                                                                             \
+       ? PyArg_ParseTuple(item, __VA_ARGS__)                                                       \
+       : (PyErr_Format(PyExc_TypeError, "expected a tuple, not %R", (PyObject *)Py_TYPE(item)), 0))
 
 static inline bool is_tensor(PyObject *object) {
   return Py_TYPE(object) == rt.tensor || Py_TYPE(object) == rt.parameter;

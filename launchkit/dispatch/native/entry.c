@@ -34,7 +34,7 @@ static void entry_dealloc(Entry *entry) {
 }
 
 static PyMemberDef entry_members[] = {
-    {"kernel", T_OBJECT_EX, offsetof(Entry, kernel), 0, "The kernel that is launched."},
+    {"kernel", T_OBJECT, offsetof(Entry, kernel), 0, "The kernel that is launched."},
     {"fast", T_OBJECT_EX, offsetof(Entry, fast), 0, "Launches, or returns MISS."},
     {"autotuned", T_BOOL, offsetof(Entry, autotuned), 0, "Whether the kernel has configs."},
     {NULL},

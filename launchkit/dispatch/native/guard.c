@@ -12,37 +12,11 @@
 
 /* ---- integers ---- */
 
-/* 1: fits into 64 bits with a sign, 0: does not. The object must be an exact int. */
-int read_integer(PyObject *object, int64_t *value) {
-#if PY_VERSION_HEX >= 0x030C0000
-  if (PyUnstable_Long_IsCompact((PyLongObject *)object)) {
-    *value = PyUnstable_Long_CompactValue((PyLongObject *)object);
-    return 1;
-  }
-#else
-  const digit *digits = ((PyLongObject *)object)->ob_digit;
-  switch (Py_SIZE(object)) {
-  case 0:
-    *value = 0;
-    return 1;
-  case 1:
-    *value = digits[0];
-    return 1;
-  case -1:
-    *value = -(int64_t)digits[0];
-    return 1;
-  }
-#endif
-  int overflow;
-  *value = PyLong_AsLongLongAndOverflow(object, &overflow);
-  return overflow == 0;
-}
-
 /* Class of an integer as Triton specializes it: width, equal to 1, divisible by 16. */
 static inline uint64_t integer_class(int64_t value, bool specialized) {
   uint64_t width = value != (int32_t)value;
-  return specialized ? width | (uint64_t)(value == 1) << 2 | (uint64_t)((value & 15) == 0) << 3
-                     : width;
+  uint64_t kind = (uint64_t)(value == 1) << 2 | (uint64_t)((value & 15) == 0) << 3;
+  return specialized ? width | kind : width;
 }
 
 /* 1: a 64-bit number without a sign, 0: not even that. */
@@ -226,14 +200,14 @@ static int dtype_word(Core *core, PyObject *value, bool add, uint64_t *word) {
 
 /* 1: done, 0: miss, -1: exception. */
 static int value_words(Core *core, Call *call, int index, bool add) {
-  Param *param = &core->params[index];
   PyObject *value = call->values[index];
   uint64_t *words = &call->words[call->word_count];
   uint8_t *code = &call->codes[index];
   uint64_t *bits = &call->bits[index];
-  if (param->flags & IS_EXACT && !(core->choose_only && !(param->flags & IS_KEY))) {
+  unsigned flags = core->flags[index];
+  if (flags & IS_EXACT) {
     call->word_count += 2;
-    return exact_word(core, param, value, add, code, bits, words);
+    return exact_word(core, &core->params[index], value, add, code, bits, words);
   }
   call->word_count++;
   if (core->choose_only && value != Py_None)
@@ -248,7 +222,7 @@ static int value_words(Core *core, Call *call, int index, bool add) {
     if (device_type != core->device_type ||
         (core->device_index_counts && device_index != call->device))
       return 0;
-    uint64_t aligned = (param->flags & ALIGNED) && (*bits & 15) == 0;
+    uint64_t aligned = (flags & ALIGNED) && (*bits & 15) == 0;
     *code = TENSOR;
     words[0] = TENSOR | aligned << 8 | dtype << 16;
     return 1;
@@ -257,9 +231,9 @@ static int value_words(Core *core, Call *call, int index, bool add) {
     return 0;
   words[0] = *code;
   if (*code == INT)
-    words[0] |= integer_class((int64_t)*bits, param->flags & SPECIALIZED) << 8;
+    words[0] |= integer_class((int64_t)*bits, flags & SPECIALIZED) << 8;
   else if (*code == LARGE)
-    words[0] |= (uint64_t)(param->flags & SPECIALIZED && (*bits & 15) == 0) << 11;
+    words[0] |= (uint64_t)(flags & SPECIALIZED && (*bits & 15) == 0) << 11;
   return 1;
 }
 
@@ -294,8 +268,22 @@ int make_key(Core *core, Call *call, bool add) {
     return -1;
   call->word_count = 2;
   for (int i = 0; i < core->param_count; i++) {
-    if (call->values[i] == NULL)
+    PyObject *value = call->values[i];
+    int64_t integer;
+    if (value == NULL)
       continue;
+    /* Most arguments are small integers: the same words as below, without a call. */
+    if (Py_TYPE(value) == &PyLong_Type && !core->choose_only && read_integer(value, &integer)) {
+      unsigned flags = core->flags[i];
+      bool exact = flags & IS_EXACT;
+      uint64_t *words = &call->words[call->word_count];
+      call->codes[i] = INT;
+      call->bits[i] = (uint64_t)integer;
+      words[0] = INT | integer_class(integer, !exact && flags & SPECIALIZED) << 8;
+      words[1] = (uint64_t)integer; /* overwritten where it does not belong to the key */
+      call->word_count += 1 + exact;
+      continue;
+    }
     int made = value_words(core, call, i, add);
     if (made != 1)
       return made;

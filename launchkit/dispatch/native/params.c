@@ -98,6 +98,11 @@ static bool only_copies(int kind, uint64_t word) {
 }
 
 int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params) {
+  if (plan->only_values) {
+    for (int i = 0; i < plan->param_count; i++)
+      params[i] = &call->bits[plan->params[i].param];
+    return 1;
+  }
   for (int i = 0; i < plan->param_count; i++) {
     KernelParam *param = &plan->params[i];
     switch (param->source) {
@@ -123,7 +128,7 @@ int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params
 static void first_words(const Core *core, const Plan *plan, uint64_t *words) {
   Py_ssize_t next = 2;
   for (int i = 0; i < core->param_count; i++) {
-    unsigned flags = core->params[i].flags;
+    unsigned flags = core->flags[i];
     words[i] = flags & IS_SUPPLIED ? 0 : plan->words[next];
     next += flags & IS_SUPPLIED ? 0 : flags & IS_EXACT ? 2 : 1;
   }
@@ -134,7 +139,7 @@ static int lay_out_param(const Core *core, const Plan *plan, KernelParam *param,
                          const uint64_t *words) {
   int index;
   const char *type;
-  if (!PyArg_ParseTuple(spec, "is", &index, &type))
+  if (!PARSE_ITEM(spec, "is", &index, &type))
     return -1;
   if (index < 0 || index >= core->param_count) {
     PyErr_SetString(PyExc_IndexError, "a kernel parameter that the core does not have");
@@ -146,7 +151,7 @@ static int lay_out_param(const Core *core, const Plan *plan, KernelParam *param,
   param->param = (uint16_t)index;
   param->kind = (uint16_t)kind;
   param->source = only_copies(kind, words[index]) ? FROM_VALUE : CONVERTED;
-  if (core->params[index].flags & IS_SUPPLIED) {
+  if (core->flags[index] & IS_SUPPLIED) {
     uint8_t code;
     uint64_t bits;
     param->source = FROM_PLAN;
@@ -164,7 +169,7 @@ static int lay_out_attributes(Plan *plan, PyObject *attributes) {
   }
   for (Py_ssize_t i = 0; i < count; i++) {
     LaunchAttribute *attribute = &plan->attributes[i];
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(attributes, i), "iIII", &attribute->id,
+    if (!PARSE_ITEM(PyTuple_GET_ITEM(attributes, i), "iIII", &attribute->id,
                           &attribute->value.words[0], &attribute->value.words[1],
                           &attribute->value.words[2]))
       return -1;
@@ -182,7 +187,7 @@ int lay_out(Core *core, Plan *plan, PyObject *layout) {
   plan->direct = false;
   if (layout == Py_None)
     return 0;
-  if (!PyArg_ParseTuple(layout, "KIIIO!O!", &function, &plan->threads, &plan->shared_bytes,
+  if (!PARSE_ITEM(layout, "KIIIO!O!", &function, &plan->threads, &plan->shared_bytes,
                         &plan->ctas, &PyTuple_Type, &attributes, &PyTuple_Type, &params))
     return -1;
   Py_ssize_t count = PyTuple_GET_SIZE(params);
@@ -198,10 +203,12 @@ int lay_out(Core *core, Plan *plan, PyObject *layout) {
   if (lay_out_attributes(plan, attributes) < 0)
     return -1;
   first_words(core, plan, words);
+  plan->only_values = true;
   for (Py_ssize_t i = 0; i < count; i++) {
     int done = lay_out_param(core, plan, &plan->params[i], PyTuple_GET_ITEM(params, i), words);
     if (done != 1)
       return done;
+    plan->only_values &= plan->params[i].source == FROM_VALUE;
   }
   plan->direct = has_driver();
   return 0;

@@ -39,11 +39,8 @@ PyTypeObject Plan_Type = {
 static bool own_key(const Core *core, const char *bytes, Py_ssize_t size) {
   uint64_t first;
   Py_ssize_t least = 2;
-  for (int i = 0; i < core->param_count; i++) {
-    unsigned flags = core->params[i].flags;
-    bool exact = flags & IS_EXACT && !(core->choose_only && !(flags & IS_KEY));
-    least += flags & IS_SUPPLIED ? 0 : exact ? 2 : 1;
-  }
+  for (int i = 0; i < core->param_count; i++)
+    least += core->flags[i] & IS_SUPPLIED ? 0 : core->flags[i] & IS_EXACT ? 2 : 1;
   if (core->premises == NULL || size < least * (Py_ssize_t)sizeof first ||
       size % (Py_ssize_t)sizeof first)
     return false;

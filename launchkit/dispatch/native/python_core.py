@@ -192,6 +192,7 @@ class PythonCore:
         namespace = {
             **guard.GUARD_NAMESPACE,
             **seam.launch_namespace(self._jit),
+            "__finish": seam.finish_launch,
             "__plans_get": plans.get,
             "__seen_get": seen.get,
             "__see": seen.insert,
@@ -255,13 +256,19 @@ class PythonCore:
             "__autotuner.best_config = __plan.config" if self._autotuner is not None else "pass"
         )
         return [
+            # The stream first, then the grid, then what the grid function may have installed: as
+            # Triton reads them.
+            "    __stream = __stream_of(__on)",
             "    if __callable(__grid):",
             f"        __grid = __grid({{{named}}})",
+            f"        if {seam.LAUNCH_GUARD}:",
+            f"            __finish(__plan.compiled, __grid, __stream, ({''.join(f'{v}, ' for v in values.values())}))",
+            f"            {remember}",
+            "            return __plan.compiled",
             "    __n = __len(__grid)",
             "    __x = __grid[0]",
             "    __y = __grid[1] if __n > 1 else 1",
             "    __z = __grid[2] if __n > 2 else 1",
-            "    __stream = __stream_of(__on)",
             "    __call = __plan.call",
             f"    if __plan.direct: {direct}",
             f"    else: {through_run}",

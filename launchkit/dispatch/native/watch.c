@@ -135,7 +135,7 @@ int watches_hold(WatchSet *set) {
 static int fill_watch(Watch *watch, PyObject *spec) {
   PyObject *dict, *expected, *type;
   int closed, mode;
-  if (!PyArg_ParseTuple(spec, "O!O!Opi", &PyDict_Type, &dict, &PyDict_Type, &expected, &type,
+  if (!PARSE_ITEM(spec, "O!O!Opi", &PyDict_Type, &dict, &PyDict_Type, &expected, &type,
                         &closed, &mode))
     return -1;
   if (type != Py_None && !PyType_Check(type)) {
@@ -167,7 +167,7 @@ static int fill_watch(Watch *watch, PyObject *spec) {
 
 static int fill_sequence(Sequence *sequence, PyObject *spec) {
   PyObject *list, *elements;
-  if (!PyArg_ParseTuple(spec, "OO!", &list, &PyTuple_Type, &elements))
+  if (!PARSE_ITEM(spec, "OO!", &list, &PyTuple_Type, &elements))
     return -1;
   if (!PyList_CheckExact(list) && !PyTuple_CheckExact(list)) {
     PyErr_SetString(PyExc_TypeError, "only lists and tuples can be watched");
