@@ -49,7 +49,7 @@ def make_core(
     )
     if not generable(params):
         return None
-    native = extension.load() if len(params) <= MAX_PARAMS else None
+    native = extension.active() if len(params) <= MAX_PARAMS else None
     if native is not None:
         return CCore(native, params, jit, autotuner, choose_only)
     return PythonCore(params, jit, autotuner, choose_only, relink)

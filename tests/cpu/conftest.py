@@ -52,12 +52,13 @@ def store(tmp_path):
 def use_core(kind, monkeypatch):
     """Give kernels that are launched from now on the C core, or its Python twin."""
     from launchkit import settings
+    from launchkit.dispatch import launcher  # noqa: F401 - loads the extension
     from launchkit.dispatch.native import extension
 
     monkeypatch.setenv("LAUNCHKIT_NATIVE", "1" if kind == "c" else "0")
     settings.reload()
-    if kind == "c" and (reason := extension.obstacle()) is not None:
-        pytest.skip(f"no C core: {reason}")
+    if kind == "c" and extension.active() is None:
+        pytest.skip(f"no C core: {extension.obstacle() or 'switched off at import'}")
 
 
 @pytest.fixture(params=["c", "python"])

@@ -15,7 +15,6 @@ import sample_kernels
 import torch
 import triton
 from launching import counted_runs, hit, outcome, triton_launch
-from triton import knobs
 
 import launchkit
 from launchkit import hostonly
@@ -130,96 +129,6 @@ class TestReferences:
         gc.collect()
         assert seen() is None
         assert entry() is None
-
-
-class TestInsideTheGridFunction:
-    """A grid function may do anything; the launch under way stays what Triton would make of it."""
-
-    def check(self, action, kernel=None, launches=1):
-        x = torch.empty(64)
-        kernel = kernel or sample_kernels.copy
-        options = {} if hasattr(kernel, "configs") else {"BLOCK": 16}
-        launchkit.launch(kernel, (2,), x, x, 64, 1, **options)
-        expected = hit(kernel, x, x, 64, 1, **options)
-
-        def grid(meta):
-            action(kernel, meta)
-            return (2,)
-
-        hostonly.clear()
-        launchkit.launch(kernel, grid, x, x, 64, 1, **options)
-        assert hostonly.launches()[-1] == expected
-        assert len(hostonly.launches()) == launches
-        launchkit.launch(kernel, (2,), x, x, 64, 1, **options)
-        again = hostonly.launches()[-1]  # of a binary that may have been loaded anew
-        assert (again.grid, again.params) == (expected.grid, expected.params)
-
-    def test_core_is_cleared(self):
-        self.check(lambda kernel, meta: core_of(kernel).clear())
-
-    def test_entry_is_dropped_and_everything_collected(self):
-        def action(kernel, meta):
-            del kernel._launchkit_entry
-            gc.collect()
-
-        self.check(action)
-        self.check(action, tuned())
-
-    def test_mapping_is_changed_and_kept(self):
-        kept = []
-
-        def action(kernel, meta):
-            meta.clear()
-            meta["n"] = 3
-            kept.append(meta)
-
-        self.check(action)
-        self.check(action)
-        assert kept[0] is not kept[1]
-
-    def test_caches_of_triton_are_cleared(self):
-        self.check(lambda kernel, meta: kernel.device_caches.clear())
-
-    def test_plans_are_evicted_by_launches_in_between(self):
-        def action(kernel, meta):
-            for n in range(20):
-                launchkit.launch(kernel, (1,), meta["x_ptr"], meta["x_ptr"], n, 2, BLOCK=16)
-
-        self.check(action, launches=21)
-
-    def test_keywords_are_bound_anew_in_between(self):
-        def action(kernel, meta):
-            x = meta["x_ptr"]
-            for rounds in range(40):
-                named = {f"{'n'}": 64, "".join(["str", "ide"]): 1, "BLOCK": 16}
-                launchkit.launch(kernel, (1,), x, x, **dict(sorted(named.items())[: rounds + 3]))
-
-        self.check(action, launches=41)
-
-    @pytest.mark.parametrize("name", ["launch_enter_hook", "launch_exit_hook"])
-    def test_launch_hook_is_installed(self, name):
-        seen, chain = [], getattr(knobs.runtime, name)
-        try:
-            self.check(lambda kernel, meta: chain.add(seen.append))
-        finally:
-            chain.remove(seen.append)
-        assert len(seen) == 2
-
-    def test_device_is_changed(self):
-        x = torch.empty(64)
-        launchkit.launch(sample_kernels.copy, (2,), x, x, 64, 1, BLOCK=16)
-
-        def grid(meta):
-            hostonly.set_device(1)
-            return (2,)
-
-        def launched(launch):
-            hostonly.set_device(0)
-            return outcome(lambda: launch(sample_kernels.copy, grid, x, x, 64, 1, BLOCK=16))
-
-        ours = launched(launchkit.launch)
-        theirs = launched(lambda kernel, grid, *args, **kw: triton_launch(kernel, grid, args, kw))
-        assert ours == theirs
 
 
 class Word(str):
@@ -386,3 +295,16 @@ def test_config_is_announced_when_configs_alternate():
         kernel[(1,)](x, x, n, 1)
         theirs[(1,)](x, x, n, 1)
         assert kernel.best_config.kwargs == theirs.best_config.kwargs
+
+
+class Listed(list):
+    pass
+
+
+def test_config_list_of_a_class_of_its_own_is_launched_as_by_triton():
+    kernel, x = tuned(), torch.empty(64)
+    kernel[(1,)](x, x, 64, 1)
+    kernel.configs = Listed(sample_kernels.configs(32))
+    for _ in range(2):
+        kernel[lambda meta: (meta["BLOCK"],)](x, x, 64, 1)
+        assert hostonly.launches()[-1].grid == (32, 1, 1)

@@ -87,7 +87,9 @@ class CCore:
         configs = self._configs
         if configs is not None and len(configs) == 1 and configs[0] is not plan.config:
             return  # of one config, Triton goes on with the object that is in the list
-        watches = self._extension.WatchSet(*premises.of_plan(plan, self._jit))
+        watches = self._watched(premises.of_plan, plan, self._jit)
+        if watches is None:
+            return
         compiled, layout, supplied = None, None, {}
         if isinstance(plan, LaunchPlan):
             compiled, supplied = plan.compiled, plan.supplied
@@ -110,17 +112,25 @@ class CCore:
             self._core.clear()
             tuner = self._autotuner
             self._configs = None if tuner is None else tuner.configs[:]
-            watches = premises.of_core(self._jit, tuner, self._choose_only)
+            watches = self._watched(premises.of_core, self._jit, tuner, self._choose_only)
             if watches is None:
                 return
             source = seam.device_source()
             self._core.arm(
-                self._extension.WatchSet(*watches),
+                watches,
                 source.device,
                 source.stream,
                 _CUDA if source.tensors_on_cuda else _CPU,
                 source.tensors_on_cuda,
             )
+
+    def _watched(self, find: Callable[..., premises.Watches | None], *args: Any) -> Any:
+        """Return a WatchSet of what ``find`` finds, or None for what cannot be watched."""
+        try:
+            found = find(*args)
+            return None if found is None else self._extension.WatchSet(*found)
+        except TypeError:  # no plain dictionary, or a list of a class of its own
+            return None
 
 
 def _default(param: ParamSpec) -> Any:

@@ -20,6 +20,8 @@ from launchkit.dispatch.native.guard import TENSORS
 
 _log = logging.getLogger("launchkit")
 
+_configured: ModuleType | None = None
+
 
 def obstacle() -> str | None:
     """Return why launches take the Python core in this process, or None if they take the C one."""
@@ -40,6 +42,11 @@ def _import() -> tuple[ModuleType | None, str | None]:
         return importlib.import_module("launchkit.dispatch.native._core"), None
     except ImportError as error:
         return None, f"the extension was not built or does not load ({error})"
+
+
+def active() -> ModuleType | None:
+    """Return the C extension if launches take it now: it was, when launchkit was imported."""
+    return _configured if _configured is not None and obstacle() is None else None
 
 
 def load() -> ModuleType | None:
@@ -70,6 +77,7 @@ def configure(
     ``adopt``: returns a kernel's launcher, making it on the first launch. ``refuse``: raises for
     the launcher of a kernel without configs.
     """
+    global _configured
     tensor, parameter = TENSORS
     extension.configure(
         tensor=tensor,
@@ -85,3 +93,4 @@ def configure(
         dtype_text=dtype_text,
         refuse=refuse,
     )
+    _configured = extension

@@ -272,7 +272,16 @@ int make_key(Core *core, Call *call, bool add) {
     int64_t integer;
     if (value == NULL)
       continue;
-    /* Most arguments are small integers: the same words as below, without a call. */
+    /* Most arguments are small integers, most constants those or truth values: the same words
+     * as below, without a call. */
+    if ((value == Py_True || value == Py_False) && core->flags[i] & IS_EXACT) {
+      uint64_t *words = &call->words[call->word_count];
+      call->codes[i] = BOOL;
+      words[0] = BOOL;
+      words[1] = call->bits[i] = value == Py_True;
+      call->word_count += 2;
+      continue;
+    }
     if (Py_TYPE(value) == &PyLong_Type && !core->choose_only && read_integer(value, &integer)) {
       unsigned flags = core->flags[i];
       bool exact = flags & IS_EXACT;
