@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 
-import launchkit
 from launchkit import hostonly
 from launchkit.benchmarks import floor, machine
 from launchkit.benchmarks.launch_cases import CASES, LaunchCase
 from launchkit.benchmarks.launch_variants import FORMS, VARIANTS, build, refuse_launch_hooks
+from launchkit.benchmarks.mode import measuring
 from launchkit.benchmarks.timing import Loop, TimedRow, time_rows
 from launchkit.errors import UsageError
 
@@ -47,15 +45,7 @@ def measure(
     if rounds < 2 or launches < 1:
         raise UsageError("rounds must be at least 2 and launches at least 1. Give larger ones.")
     refuse_launch_hooks()
-    with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
-        # Triton 3.9 announces a default of 3.10; whoever measures launches need not choose.
-        warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION is unset")
-        cuda = torch.cuda.is_available() and not hostonly.is_active()
-        if not cuda:
-            stack.enter_context(hostonly.activate())
-            stack.enter_context(hostonly.recording(False))
-        stack.enter_context(launchkit.use_store("memory:"))
+    with measuring() as cuda:
         rows = [
             row for name in cases for row in _rows(CASES[name]("cuda" if cuda else "cpu"), cuda)
         ]

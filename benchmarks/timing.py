@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
@@ -23,13 +23,17 @@ class TimedRow:
 
     def summary(self) -> dict[str, Any]:
         """Return the labels with median, 10th and 90th percentile over the rounds."""
-        cuts = quantiles(self.times_us, n=10, method="inclusive")
-        return {
-            **self.labels,
-            "median_us": round(median(self.times_us), 3),
-            "p10_us": round(cuts[0], 3),
-            "p90_us": round(cuts[-1], 3),
-        }
+        return {**self.labels, **spread(self.times_us)}
+
+
+def spread(times_us: Sequence[float]) -> dict[str, float]:
+    """Return ``median_us``, ``p10_us`` and ``p90_us`` of at least two times."""
+    cuts = quantiles(times_us, n=10, method="inclusive")
+    return {
+        "median_us": round(median(times_us), 3),
+        "p10_us": round(cuts[0], 3),
+        "p90_us": round(cuts[-1], 3),
+    }
 
 
 def time_rows(
@@ -41,14 +45,17 @@ def time_rows(
 ) -> None:
     """Time every row ``rounds`` times, ``launches`` launches at a time.
 
+    A round goes through the rows forwards, the next one backwards, and each row runs once
+    untimed before it is timed: else it would pay for the caches that its neighbour filled.
     ``drain`` waits for the GPU between loops and is not timed: a full launch queue would make
     the host wait for the GPU, which is not a launch cost. ``advance`` is called per round.
     """
     for row in rows:
         row.loop(min(launches, 20))
         drain()
-    for _ in range(rounds):
-        for row in rows:
+    for turn in range(rounds):
+        for row in rows if turn % 2 == 0 else reversed(rows):
+            row.loop(1)
             start_ns = clock.now_ns()
             row.loop(launches)
             elapsed_ns = clock.now_ns() - start_ns

@@ -20,6 +20,8 @@ INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
 
 _NO_GUARD: AbstractContextManager[Any] = nullcontext()
 
+_arch_of: dict[int, int] = {}
+
 
 def require_launchable(op: str, tensor: torch.Tensor) -> None:
     """Raise UsageError if a kernel cannot run on ``tensor``'s device in this process.
@@ -45,3 +47,20 @@ def device_guard(tensor: torch.Tensor) -> AbstractContextManager[Any]:
     if tensor.is_cuda and tensor.device.index != torch.cuda.current_device():
         return torch.cuda.device(tensor.device)
     return _NO_GUARD
+
+
+def live_arch() -> int | None:
+    """Return the compute capability, times ten, of the GPU that is current; None without one.
+
+    In host-only mode that is the pretended GPU's. None in the interpreter and on AMD GPUs,
+    whose capabilities mean something else. Asked while pruning, never at import.
+    """
+    if hostonly.is_active():
+        return hostonly.current_arch()
+    if INTERPRETED or torch.version.hip or not torch.cuda.is_available():
+        return None
+    device = torch.cuda.current_device()
+    if device not in _arch_of:
+        major, minor = torch.cuda.get_device_capability(device)
+        _arch_of[device] = 10 * major + minor
+    return _arch_of[device]

@@ -6,19 +6,28 @@ Exit codes: 0 measured, 2 bad use.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from launchkit import jsonio, settings
-from launchkit.errors import UsageError
+from launchkit import jsonio
+from launchkit.tools import bench_mamba
+from launchkit.tools.bench_output import (
+    AsJson,
+    Output,
+    benchmark,
+    check_output,
+    check_settings,
+    plain_table,
+    where,
+    wide_console,
+    write,
+)
 
 app = typer.Typer(invoke_without_command=True)
+app.command("mamba")(bench_mamba.mamba)
 
 _VARIANTS = {
     "triton_autotuner": "Autotuner",
@@ -30,8 +39,6 @@ _VARIANTS = {
 
 _KERNEL = re.compile(r"_\d+$")
 """A case's name ends with its number of arguments where it has siblings."""
-
-_WIDTH = 80
 
 _FORMS = {"positional": "f(a, b)", "keywords": "f(a=a)", "kwargs": "f(**kw)"}
 _LEGEND = (
@@ -48,18 +55,18 @@ Cases = Annotated[
 ]
 Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 Launches = Annotated[int, typer.Option(help="Launches per round and row.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")]
 
 
 @app.callback()
 def main(context: typer.Context) -> None:
-    """Measure host microseconds per launch, on a GPU or without one.
+    """Measure host microseconds per launch and per Mamba2 layer, on a GPU or without one.
 
-    Alone it is `bench launch`, which has the options.
+    Alone it is `bench launch` and then one case of `bench mamba`, which have the options.
     """
     if context.invoked_subcommand is None:
         launch()
+        typer.echo()
+        bench_mamba.quick()
 
 
 @app.command("launch")
@@ -71,9 +78,9 @@ def launch(
     output: Output = None,
 ) -> None:
     """Compare launches of one kernel: Triton's, a plain config cache's and launchkit's."""
-    _check_output(output)
-    _check_settings()
-    launch_overhead = _benchmark()
+    check_output(output)
+    check_settings()
+    launch_overhead = benchmark("launch_overhead")
     names = tuple(dict.fromkeys(case or launch_overhead.CASES))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling, then timing", total=rounds)
@@ -86,50 +93,12 @@ def launch(
     else:
         show(document)
     if output is not None:
-        _write(output, data)
-
-
-def _benchmark() -> Any:
-    # Imported here: torch takes seconds, and other commands do not need it.
-    try:
-        from launchkit.benchmarks import launch_overhead
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the benchmark needs torch and Triton: {error}. Install launchkit-triton[torch]."
-        ) from error
-    return launch_overhead
-
-
-def _check_settings() -> None:
-    """Refuse to measure launchkit while it is told to be something else."""
-    current = settings.current()
-    if current.disable or current.verify:
-        raise UsageError(
-            "LAUNCHKIT_DISABLE or LAUNCHKIT_VERIFY is set, and the figures would be those of plain "
-            "Triton or of the checks. Unset it to measure launchkit."
-        )
-
-
-def _check_output(output: Path | None) -> None:
-    """Refuse before measuring what cannot be written after it."""
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise UsageError(f"{output} cannot be written. Give a file in a directory that exists.")
-
-
-def _write(output: Path, data: bytes) -> None:
-    try:
-        output.write_bytes(data)
-    except OSError as error:
-        raise UsageError(
-            f"the JSON was not written: {error}. Give another file, or print it with --json."
-        ) from error
+        write(output, data)
 
 
 def show(document: dict[str, Any]) -> None:
     """Print a benchmark's result as a table: a line per case and call form."""
-    console = Console()
-    # A narrower terminal wraps the lines, rich would cut the figures.
-    console.width = max(console.width, _WIDTH)
+    console = wide_console()
     rows = {(r["case"], r["call_form"], r["variant"]): r["median_us"] for r in document["rows"]}
     rows |= {
         (r["case"], form, "floor"): r["median_us"]
@@ -138,14 +107,7 @@ def show(document: dict[str, Any]) -> None:
         for form in _FORMS
     }
     shown = {key: label for key, label in _VARIANTS.items() if any(v == key for *_, v in rows)}
-    # Without edges and double padding it fits into _WIDTH columns.
-    table = Table(
-        title=f"host µs per launch ({_where(document)})",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        collapse_padding=True,
-    )
+    table = plain_table(f"host µs per launch ({where(document)})")
     for heading in ("kernel/args", "call", *shown.values(), "ratio"):
         left = heading in ("kernel/args", "call")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
@@ -168,9 +130,3 @@ def show(document: dict[str, Any]) -> None:
 
 def _cell(median_us: float | None) -> str:
     return "-" if median_us is None else f"{median_us:.1f}"
-
-
-def _where(document: dict[str, Any]) -> str:
-    facts = document["machine"]
-    place = facts["gpu"] or f"{document['mode']}, so without the CUDA driver's own cost"
-    return f"{place}; Triton {facts['triton']}"

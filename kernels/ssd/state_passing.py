@@ -11,6 +11,8 @@ chunk alone would have left behind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -18,17 +20,24 @@ import triton.language as tl
 from launchkit import autotuned, launch_autotuned
 from launchkit.kernels import arguments
 from launchkit.kernels.placement import device_guard, require_launchable
+from launchkit.kernels.ssd import checks, state_arguments
 
 _OP = "state_passing"
-_MAX_GRID = 65535
 
 
 @autotuned(
-    configs=[triton.Config({"BLOCK_SIZE": size}) for size in (64, 128, 256, 512, 1024, 2048)],
+    configs=[triton.Config({"BLOCK_SIZE": size}) for size in (512, 64, 128, 256, 1024, 2048)],
     key=["dim"],
     name="ssd.state_passing",
 )
 @triton.jit(
+    # Strides that differ between batches and callers, and that one load per chunk uses.
+    do_not_specialize=[
+        "stride_dA_cs_head",
+        "stride_dA_cs_chunk",
+        "stride_last_chunk_indices",
+        "stride_final_state_indices",
+    ],
     # Metadata tensors are usually views at some offset of a larger one.
     do_not_specialize_on_alignment=["last_chunk_indices_ptr", "final_state_indices_ptr"],
 )
@@ -44,27 +53,28 @@ def _state_passing_fwd_kernel(
     chunk_size: tl.constexpr,
     stride_states_chunk: tl.int64,
     stride_states_head: tl.int64,
-    stride_states_dim: tl.int64,
+    stride_states_dim,
     stride_out_chunk: tl.int64,
     stride_out_head: tl.int64,
-    stride_out_dim: tl.int64,
+    stride_out_dim,
     stride_dA_cs_head: tl.int64,
     stride_dA_cs_chunk: tl.int64,
     stride_dA_cs_csize: tl.int64,
     stride_initstates_batch: tl.int64,
     stride_initstates_head: tl.int64,
-    stride_initstates_dim: tl.int64,
+    stride_initstates_dim,
     stride_last_chunk_indices: tl.int64,
     stride_final_states_slot: tl.int64,
     stride_final_states_head: tl.int64,
-    stride_final_states_dim: tl.int64,
+    stride_final_states_dim,
     stride_final_state_indices: tl.int64,
     BLOCK_SIZE: tl.constexpr,
 ):
-    # Widened once: a stride of 1 is compiled as a constant and widens nothing.
     seq = tl.program_id(1).to(tl.int64)
     head = tl.program_id(2).to(tl.int64)
-    offs = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    # Wide, since only strides without a type are compiled as a constant where they are 1, which
+    # vectorizes; the others would overflow.
+    offs = (tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)).to(tl.int64)
     mask = offs < dim
 
     # -1 marks an empty sequence in some callers' metadata, so look behind those.
@@ -94,8 +104,10 @@ def _state_passing_fwd_kernel(
         tl.store(out_ptrs, state, mask=mask)
 
     if final_states_ptr is not None:
-        index_ptr = final_state_indices_ptr + seq * stride_final_state_indices
-        slot = tl.load(index_ptr).to(tl.int64)
+        slot = seq
+        if final_state_indices_ptr is not None:
+            index_ptr = final_state_indices_ptr + seq * stride_final_state_indices
+            slot = tl.load(index_ptr).to(tl.int64)
         if slot >= 0:
             final_states_ptr += slot * stride_final_states_slot + head * stride_final_states_head
             tl.store(final_states_ptr + offs * stride_final_states_dim, state, mask=mask)
@@ -141,10 +153,10 @@ def state_passing(
     """
     _, nheads, dim = _check_inputs(states, dA_cumsum, last_chunk_indices)
     num_seqs = last_chunk_indices.shape[0]
-    initial, init_strides = _check_initial(states, initial_states, num_seqs)
-    final_strides, slot_stride = _check_final(
-        states, initial, final_states_out, final_state_indices, num_seqs
-    )
+    sizes = (num_seqs, nheads, dim, states.device)
+    initial, init_strides = state_arguments.check_initial(_OP, initial_states, *sizes)
+    final_strides = state_arguments.check_final(_OP, final_states_out, final_state_indices, *sizes)
+    _check_together(states, initial, final_states_out)
     out_dtype = out_dtype or states.dtype
     if out_dtype not in arguments.STATE_DTYPES:
         raise arguments.wrong_dtype(_OP, "out_dtype", out_dtype, arguments.STATE_DTYPES)
@@ -152,39 +164,68 @@ def state_passing(
     out = torch.empty_like(states, dtype=out_dtype, memory_format=torch.contiguous_format)
     if num_seqs == 0 or nheads == 0 or dim == 0:
         return out
-    states_strides, dA_strides = states.stride(), dA_cumsum.stride()
     with device_guard(states):
-        launch_autotuned(
-            _state_passing_fwd_kernel,
-            lambda meta: (triton.cdiv(dim, meta["BLOCK_SIZE"]), num_seqs, nheads),
-            states_ptr=states,
-            out_ptr=out,
-            dA_cs_ptr=dA_cumsum,
-            initstates_ptr=initial,
-            last_chunk_indices_ptr=last_chunk_indices,
-            final_states_ptr=final_states_out,
-            final_state_indices_ptr=final_state_indices,
-            dim=dim,
-            chunk_size=dA_cumsum.shape[2],
-            stride_states_chunk=states_strides[0],
-            stride_states_head=states_strides[1],
-            stride_states_dim=states_strides[2],
-            stride_out_chunk=nheads * dim,
-            stride_out_head=dim,
-            stride_out_dim=1,
-            stride_dA_cs_head=dA_strides[0],
-            stride_dA_cs_chunk=dA_strides[1],
-            stride_dA_cs_csize=dA_strides[2],
-            stride_initstates_batch=init_strides[0],
-            stride_initstates_head=init_strides[1],
-            stride_initstates_dim=init_strides[2],
-            stride_last_chunk_indices=last_chunk_indices.stride(0),
-            stride_final_states_slot=final_strides[0],
-            stride_final_states_head=final_strides[1],
-            stride_final_states_dim=final_strides[2],
-            stride_final_state_indices=slot_stride,
-        )
+        launch_state_passing(
+            states, states.stride(), dA_cumsum, last_chunk_indices, out,
+            initial, init_strides, final_states_out, final_strides, final_state_indices,
+        )  # fmt: skip
     return out
+
+
+def launch_state_passing(
+    states: torch.Tensor,
+    states_strides: Sequence[int],
+    dA_cumsum: torch.Tensor,
+    last_chunk_indices: torch.Tensor,
+    out: torch.Tensor,
+    initial_states: torch.Tensor | None,
+    init_strides: Sequence[int],
+    final_states_out: torch.Tensor | None,
+    final_strides: Sequence[int],
+    final_state_indices: torch.Tensor | None,
+) -> None:
+    """Launch on arguments that the caller has checked; ``state_passing`` says what they are.
+
+    ``states`` and ``out`` may be (nchunks, H, P, N) instead of (nchunks, H, P*N); ``out`` is
+    contiguous. Each ``*_strides`` are those of (rows, H, P*N). Without ``final_state_indices``
+    sequence s's final state goes to row s of ``final_states_out``.
+    """
+    num_seqs = last_chunk_indices.shape[0]
+    nheads, _, chunk_size = dA_cumsum.shape
+    dim = out.shape[2] if out.dim() == 3 else out.shape[2] * out.shape[3]
+    dA_strides = dA_cumsum.stride()
+    launch_autotuned(
+        _state_passing_fwd_kernel,
+        lambda meta: (-(-dim // meta["BLOCK_SIZE"]), num_seqs, nheads),
+        states_ptr=states,
+        out_ptr=out,
+        dA_cs_ptr=dA_cumsum,
+        initstates_ptr=initial_states,
+        last_chunk_indices_ptr=last_chunk_indices,
+        final_states_ptr=final_states_out,
+        final_state_indices_ptr=final_state_indices,
+        dim=dim,
+        chunk_size=chunk_size,
+        stride_states_chunk=states_strides[0],
+        stride_states_head=states_strides[1],
+        stride_states_dim=states_strides[2],
+        stride_out_chunk=nheads * dim,
+        stride_out_head=dim,
+        stride_out_dim=1,
+        stride_dA_cs_head=dA_strides[0],
+        stride_dA_cs_chunk=dA_strides[1],
+        stride_dA_cs_csize=dA_strides[2],
+        stride_initstates_batch=init_strides[0],
+        stride_initstates_head=init_strides[1],
+        stride_initstates_dim=init_strides[2],
+        stride_last_chunk_indices=last_chunk_indices.stride(0),
+        stride_final_states_slot=final_strides[0],
+        stride_final_states_head=final_strides[1],
+        stride_final_states_dim=final_strides[2],
+        stride_final_state_indices=(
+            0 if final_state_indices is None else final_state_indices.stride(0)
+        ),
+    )
 
 
 def _check_inputs(
@@ -203,86 +244,21 @@ def _check_inputs(
     arguments.require_tensor(_OP, "dA_cumsum", dA_cumsum, (torch.float32,), device)
     arguments.require_tensor(_OP, "last_chunk_indices", last_chunk_indices, (torch.int32,), device)
     num_seqs = last_chunk_indices.shape[0]
-    if num_seqs > _MAX_GRID or shape[1] > _MAX_GRID:
-        problem = f"has {num_seqs} sequences and states {shape[1]} heads, over {_MAX_GRID}"
-        raise arguments.refusal(_OP, "last_chunk_indices", problem, "Split the batch.")
+    checks.require_heads(_OP, "states", shape[1])
+    checks.require_seqs(_OP, "last_chunk_indices", num_seqs)
     return shape
 
 
-def _check_initial(
-    states: torch.Tensor, initial_states: torch.Tensor | None, num_seqs: int
-) -> tuple[torch.Tensor | None, tuple[int, ...]]:
-    """Return the initial states and their strides as (S, H, P*N); copy them if need be."""
-    if initial_states is None:
-        return None, (0, 0, 0)
-    _, nheads, dim = states.shape
-    if initial_states.dim() not in (3, 4) or (
-        initial_states.shape[:2] != (num_seqs, nheads)
-        or initial_states.numel() != num_seqs * nheads * dim
-    ):
-        wanted = f"(S, H, P, N) with S {num_seqs}, H {nheads}, P*N {dim}"
-        raise arguments.wrong_shape(_OP, "initial_states", initial_states, wanted)
-    arguments.require_tensor(
-        _OP, "initial_states", initial_states, arguments.STATE_DTYPES, states.device
-    )
-    if initial_states.dim() == 3:
-        return initial_states, initial_states.stride()
-    strides = arguments.flat_strides(initial_states)
-    if strides is None:
-        initial_states = initial_states.contiguous()
-        strides = (nheads * dim, dim, 1)
-    return initial_states, strides
-
-
-def _check_final(
-    states: torch.Tensor,
-    initial: torch.Tensor | None,
-    final_states_out: torch.Tensor | None,
-    final_state_indices: torch.Tensor | None,
-    num_seqs: int,
-) -> tuple[tuple[int, int, int], int]:
-    """Return the cache's strides as (slots, H, P*N), and the stride of the slot indices."""
-    if final_states_out is None and final_state_indices is None:
-        return (0, 0, 0), 0
-    if final_states_out is None or final_state_indices is None:
-        missing = "final_states_out" if final_states_out is None else "final_state_indices"
-        raise arguments.refusal(_OP, missing, "is missing", "Pass both final arguments or neither.")
-    if final_state_indices.shape != (num_seqs,):
-        wanted = f"(S,) with S {num_seqs}"
-        raise arguments.wrong_shape(_OP, "final_state_indices", final_state_indices, wanted)
-    device = states.device
-    arguments.require_tensor(
-        _OP, "final_state_indices", final_state_indices, arguments.INDEX_DTYPES, device
-    )
-    arguments.require_tensor(
-        _OP, "final_states_out", final_states_out, arguments.STATE_DTYPES, device
-    )
-    for name, source in (("states", states), ("initial_states", initial)):
-        if source is not None and arguments.shares_storage(final_states_out, source):
-            problem = f"shares its storage with {name}, which other programs of the launch read"
-            raise arguments.refusal(_OP, "final_states_out", problem, f"Pass a copy of {name}.")
-    strides = _cache_strides(states, final_states_out)
-    if initial is not None and initial.dim() == 4 and initial.shape[3] != final_states_out.shape[3]:
-        wanted = f"of P and N {tuple(final_states_out.shape[2:])} as final_states_out"
+def _check_together(
+    states: torch.Tensor, initial: torch.Tensor | None, cache: torch.Tensor | None
+) -> None:
+    """Check what the cache must not share, and must share, with what the kernel reads."""
+    if cache is None:
+        return
+    state_arguments.refuse_shared(_OP, cache, "states", states)
+    if initial is None:
+        return
+    state_arguments.refuse_shared(_OP, cache, "initial_states", initial)
+    if initial.dim() == 4 and initial.shape[3] != cache.shape[3]:
+        wanted = f"of P and N {tuple(cache.shape[2:])} as final_states_out"
         raise arguments.wrong_shape(_OP, "initial_states", initial, wanted)
-    return strides, final_state_indices.stride(0)
-
-
-def _cache_strides(states: torch.Tensor, cache: torch.Tensor) -> tuple[int, int, int]:
-    shape, (_, nheads, dim) = cache.shape, states.shape
-    if len(shape) != 4 or shape[1] != nheads or shape[2] * shape[3] != dim:
-        wanted = f"(slots, H, P, N) with H {nheads}, P*N {dim}"
-        raise arguments.wrong_shape(_OP, "final_states_out", cache, wanted)
-    strides = arguments.flat_strides(cache)
-    if strides is None:
-        problem = f"has strides {cache.stride()}, so P and N cannot be walked as one"
-        raise arguments.refusal(
-            _OP, "final_states_out", problem, "Pass a cache whose last two dimensions are dense."
-        )
-    sizes = (shape[0], nheads, dim)
-    if 0 in strides and any(
-        size > 1 and stride == 0 for size, stride in zip(sizes, strides, strict=True)
-    ):
-        problem = f"has strides {cache.stride()}, so elements of it share memory"
-        raise arguments.refusal(_OP, "final_states_out", problem, "Pass a cache of its own.")
-    return strides

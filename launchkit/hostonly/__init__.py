@@ -37,6 +37,7 @@ __all__ = [
     "activate",
     "capturing",
     "clear",
+    "current_arch",
     "current_device",
     "deactivate",
     "dropped",
@@ -223,6 +224,14 @@ def set_device(index: int) -> None:
 def current_device() -> int:
     """Return the current device of the active mode."""
     return int(_active().driver.device)
+
+
+def current_arch() -> int:
+    """Return the compute capability, times ten, of the devices of the active mode.
+
+    Raises HostOnlyError when the mode is not active.
+    """
+    return _active().arch
 
 
 def set_stream(handle: int) -> None:

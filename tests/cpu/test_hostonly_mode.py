@@ -227,7 +227,13 @@ def test_an_inactive_stub_is_a_driver_without_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    "use", [lambda: hostonly.set_device(0), hostonly.current_device, lambda: hostonly.set_stream(1)]
+    "use",
+    [
+        lambda: hostonly.set_device(0),
+        hostonly.current_device,
+        hostonly.current_arch,
+        lambda: hostonly.set_stream(1),
+    ],
 )
 def test_a_fake_outside_the_mode_is_an_error(use: Any) -> None:
     with pytest.raises(HostOnlyError, match=r"Call hostonly\.activate"):
@@ -243,3 +249,9 @@ def test_fakes_end_with_the_mode() -> None:
         driver = triton.runtime.driver.active
         assert (hostonly.current_device(), driver.get_current_stream(0)) == (0, 0)
         assert not driver.is_capturing(0)
+
+
+@pytest.mark.parametrize("arch", [80, 90, 103])
+def test_the_current_arch_is_the_one_that_was_activated(arch: int) -> None:
+    with hostonly.activate(arch=arch):
+        assert hostonly.current_arch() == arch

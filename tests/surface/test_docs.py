@@ -16,10 +16,17 @@ from launchkit.tools import bench, cli
 # What the scan example takes from its surroundings.
 SCAN_TENSORS = """
 import torch
-chunk_states, dA_cumsum = torch.empty(4, 2, 6), torch.empty(2, 4, 8)
-last_chunk_indices = slots = torch.tensor([1, 3], dtype=torch.int32)
-cache = torch.empty(5, 2, 2, 3)
+x, out = torch.empty(200, 4, 16).half(), torch.empty(200, 4, 16).half()
+dt, A = torch.empty(200, 4), torch.empty(4)
+B, C = torch.empty(200, 2, 16).half(), torch.empty(200, 2, 16).half()
+cu_seqlens, slots = [0, 130, 200], torch.tensor([3, 1])
+state_cache = torch.empty(5, 4, 16, 16)
 """
+STAND_INS = {
+    'device="cuda"': 'device="cpu"',
+    "their_autotuned_kernel": "add_one",
+    "their_plain_jit_kernel": "add_one.fn",
+}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -57,17 +64,16 @@ def test_readme_links_and_named_folders_exist():
 def test_readme_examples_run_as_they_stand(tmp_path, capsys):
     """On the host-only driver: CPU tensors stand for the GPU's, foreign kernels are examples."""
     blocks = re.findall(r"```python\n(.*?)```", text("README.md"), re.DOTALL)
-    source = "\n".join(block.replace('device="cuda"', 'device="cpu"') for block in blocks)
-    source = SCAN_TENSORS + source.replace("their_autotuned_kernel", "add_one").replace(
-        "their_plain_jit_kernel", "add_one.fn"
-    )
+    source = "\n".join(SCAN_TENSORS * ("cu_seqlens" in block) + block for block in blocks)
+    for example, stand_in in STAND_INS.items():
+        source = source.replace(example, stand_in)
     path = tmp_path / "readme_example.py"
     path.write_text(source, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("readme_example", path)
     module = importlib.util.module_from_spec(spec)
     with launchkit.use_store("memory:"), hostonly.activate(arch=90):
         spec.loader.exec_module(module)
-    assert module.states.shape == (4, 2, 6)
+    assert module.batch.num_chunks == 3
     printed = capsys.readouterr().out
     assert re.search(r"mixer\W+7\W+add_one\W+1\W", printed), printed
     assert isinstance(module.profile, launchkit.LaunchProfile)

@@ -1,0 +1,47 @@
+"""The surroundings of a measurement: a GPU or the host-only driver, and no config of the user's."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+import launchkit
+from launchkit import hostonly
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
+
+@contextmanager
+def measuring(record: bool = False) -> Iterator[bool]:
+    """Measure on the current CUDA device if there is one, else on the host-only driver.
+
+    Yields whether there is a GPU. Within the block nothing is read from or kept in the user's
+    store. ``record``: whether the host-only driver records the launches.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        # Triton 3.9 announces a default of 3.10; whoever measures launches need not choose.
+        warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION is unset")
+        cuda = torch.cuda.is_available() and not hostonly.is_active()
+        if not cuda:
+            stack.enter_context(hostonly.activate())
+            stack.enter_context(hostonly.recording(record))
+        stack.enter_context(launchkit.use_store("memory:"))
+        yield cuda
+
+
+def keep_freed_memory() -> None:
+    """Make the C library keep what is freed, for the rest of the process, as torch does on a GPU.
+
+    An op on the host-only driver takes its workspace from the C library, which by default
+    returns large blocks to the system and maps them again: a cost that no GPU tensor has.
+    Does nothing with a C library that has no such option.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, -1)

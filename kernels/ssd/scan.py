@@ -1,0 +1,184 @@
+"""The Mamba2 scan of a varlen prefill batch: five kernels behind one checked call.
+
+The chunked algorithm is that of "Transformers are SSMs" (Dao and Gu, 2024), section 6, with
+every chunk holding tokens of one sequence only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from launchkit.kernels import arguments
+from launchkit.kernels.placement import device_guard, require_launchable
+from launchkit.kernels.ssd import checks, state_arguments
+from launchkit.kernels.ssd.bmm import launch_bmm_chunk
+from launchkit.kernels.ssd.chunk_cumsum import launch_chunk_cumsum
+from launchkit.kernels.ssd.chunk_scan import launch_chunk_scan
+from launchkit.kernels.ssd.chunk_state import launch_chunk_state
+from launchkit.kernels.ssd.scan_arguments import check_metadata, check_optional, check_tokens
+from launchkit.kernels.ssd.state_passing import launch_state_passing
+
+_OP = "mamba_chunk_scan_combined_varlen"
+
+
+def mamba_chunk_scan_combined_varlen(
+    x: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    chunk_size: int,
+    cu_seqlens: torch.Tensor,
+    cu_chunk_seqlens: torch.Tensor,
+    last_chunk_indices: torch.Tensor,
+    seq_idx: torch.Tensor,
+    out: torch.Tensor,
+    D: torch.Tensor | None = None,
+    z: torch.Tensor | None = None,
+    dt_bias: torch.Tensor | None = None,
+    initial_states: torch.Tensor | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, math.inf),
+    return_intermediate_states: bool = False,
+    state_dtype: torch.dtype | None = None,
+    final_states_out: torch.Tensor | None = None,
+    final_state_indices: torch.Tensor | None = None,
+) -> torch.Tensor | None:
+    """Run the Mamba2 scan over packed sequences of different lengths; write ``out`` in place.
+
+    Per sequence and head, with S its initial state or zeros, for each token t:
+    ``d = clamp(softplus(dt[t] + dt_bias)); S = exp(d * A) * S + d * x[t] (outer) B[t]`` and
+    ``out[t] = (S . C[t] + D * x[t]) * silu(z[t])``. Forward only. All tensors are on one device.
+    S is carried in fp32 between chunks; products on tensor cores take their inputs in the dtype
+    of x or C, fp32 ones in TF32 where the GPU has it.
+
+    T tokens of S sequences, one after another; H heads of P channels; head h uses group
+    h // (H / G) of the G groups; N state channels. ``launchkit.kernels.ssd.metadata`` builds
+    the four metadata tensors.
+
+    x: (T, H, P), fp32, fp16 or bf16, any strides, as dt, B, C, z, D and out.
+    dt: (T, H), fp32, fp16 or bf16.
+    A: (H,), negative, fp32 in models; fp16 or bf16 as well.
+    B, C: (T, G, N).
+    chunk_size: tokens a chunk holds at most; a power of two.
+    cu_seqlens: (S+1,) int32, where each sequence starts. Only its length is used.
+    cu_chunk_seqlens: (nchunks+1,) int32, where each chunk starts.
+    last_chunk_indices: (S,) int32, each sequence's last chunk. An empty sequence repeats the
+        value of the one before, or holds -1.
+    seq_idx: (nchunks,) int32, each chunk's sequence.
+    out: (T, H, P), any strides; only its T*H*P elements are written. Not x or z themselves:
+        other programs of the launch still read those.
+    D: (H,) or (H, P), the skip connection.
+    z: (T, H, P), the gate.
+    dt_bias: (H,).
+    initial_states: (S, H, P, N), fp32, fp16 or bf16.
+    dt_softplus, dt_limit: what is done to dt; above 20 the softplus is the identity.
+    return_intermediate_states: return the state after every chunk.
+    state_dtype: dtype of returned states and of those that chunks hand on, by default C's.
+    final_states_out: (slots, H, P, N), fp32, fp16 or bf16, P and N dense: row
+        ``final_state_indices[s]`` receives sequence s's final state, rounded once from fp32.
+    final_state_indices: (S,) int32 or int64. A negative slot is skipped. Of two sequences with
+        the same slot either may win.
+
+    Values of metadata and indices are not checked, which would wait for the GPU. A NaN in a
+    token's x or dt may reach all tokens of its chunk (0 times NaN in a product), and no others
+    before it.
+
+    Returns (nchunks, H, P, N) with ``return_intermediate_states``; None with
+    ``final_states_out``; else the final states (S, H, P, N) in ``state_dtype``.
+    Raises UsageError for shapes, dtypes or devices that do not fit, for intermediate states
+    together with ``final_states_out``, for one final argument without the other, and for a
+    cache that shares its storage with ``initial_states``.
+    """
+    if return_intermediate_states and final_states_out is not None:
+        raise arguments.refusal(
+            _OP,
+            "return_intermediate_states",
+            "is set together with final_states_out",
+            "Take the final states from the intermediate ones, or leave one of the two out.",
+        )
+    sizes = check_tokens(_OP, x, dt, B, C, out, chunk_size)
+    _, nheads, headdim, ngroups, dstate = sizes
+    device = x.device
+    nchunks, num_seqs = check_metadata(
+        _OP, cu_seqlens, cu_chunk_seqlens, last_chunk_indices, seq_idx, device
+    )
+    check_optional(_OP, sizes, x, D, z, out)
+    A = checks.dense_vector(_OP, "A", A, device, nheads)
+    if dt_bias is not None:
+        dt_bias = checks.dense_vector(_OP, "dt_bias", dt_bias, device, nheads)
+    dt_limit = checks.limits_of(_OP, dt_limit)
+    state_sizes = (num_seqs, nheads, headdim * dstate, device)
+    initial, init_strides = state_arguments.check_initial(_OP, initial_states, *state_sizes)
+    final_strides = state_arguments.check_final(
+        _OP, final_states_out, final_state_indices, *state_sizes
+    )
+    _check_states(initial_states, final_states_out, headdim, dstate)
+    state_dtype = state_dtype or C.dtype
+    if state_dtype not in arguments.STATE_DTYPES:
+        raise arguments.wrong_dtype(_OP, "state_dtype", state_dtype, arguments.STATE_DTYPES)
+    require_launchable(_OP, x)
+
+    # One long row of code on purpose: every helper between here and a launch is paid per layer.
+    fp32, empty = torch.float32, torch.empty
+    with device_guard(x):
+        passed = empty((nchunks, nheads, headdim, dstate), dtype=state_dtype, device=device)
+        final = final_states_out
+        if final is None and not return_intermediate_states:
+            final = empty((num_seqs, nheads, headdim, dstate), dtype=state_dtype, device=device)
+            final_strides = (nheads * headdim * dstate, headdim * dstate, 1)
+        if nheads == 0 or headdim == 0:
+            return _result(passed, final, final_states_out, return_intermediate_states)
+        per_token = (nheads, nchunks, chunk_size)
+        dA_cumsum = empty(per_token, dtype=fp32, device=device)
+        states = empty((nchunks, nheads, headdim, dstate), dtype=fp32, device=device)
+        if nchunks > 0:
+            dt_out = empty(per_token, dtype=fp32, device=device)
+            launch_chunk_cumsum(
+                dt, A, dt_bias, dt_softplus, dt_limit, chunk_size, cu_chunk_seqlens,
+                dA_cumsum, dt_out,
+            )  # fmt: skip
+            launch_chunk_state(x, B, dt_out, dA_cumsum, cu_chunk_seqlens, states)
+        if num_seqs > 0:
+            dim = headdim * dstate
+            launch_state_passing(
+                states, (nheads * dim, dim, 1), dA_cumsum, last_chunk_indices, passed,
+                initial, init_strides, final, final_strides, final_state_indices,
+            )  # fmt: skip
+        if nchunks > 0:
+            CB = empty((nchunks, ngroups, chunk_size, chunk_size), dtype=fp32, device=device)
+            launch_bmm_chunk(C, B, chunk_size, cu_chunk_seqlens, CB)
+            launch_chunk_scan(
+                CB, x, dt_out, dA_cumsum, C, passed, cu_chunk_seqlens, seq_idx, out,
+                D, z, initial,
+            )  # fmt: skip
+    return _result(passed, final, final_states_out, return_intermediate_states)
+
+
+def _check_states(
+    initial_states: torch.Tensor | None,
+    final_states_out: torch.Tensor | None,
+    headdim: int,
+    dstate: int,
+) -> None:
+    for name, state in (
+        ("initial_states", initial_states),
+        ("final_states_out", final_states_out),
+    ):
+        if state is not None:
+            state_arguments.require_state_sizes(_OP, name, state, headdim, dstate)
+    if initial_states is not None:
+        state_arguments.refuse_shared(_OP, final_states_out, "initial_states", initial_states)
+
+
+def _result(
+    passed: torch.Tensor,
+    final: torch.Tensor | None,
+    final_states_out: torch.Tensor | None,
+    return_intermediate_states: bool,
+) -> torch.Tensor | None:
+    if return_intermediate_states:
+        return passed
+    return final if final_states_out is None else None

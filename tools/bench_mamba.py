@@ -1,0 +1,132 @@
+"""``launchkit bench mamba``: what one Mamba2 layer's prefill costs on the host. A command.
+
+Exit codes: 0 measured, 2 bad use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from launchkit import jsonio
+from launchkit.tools.bench_mamba_table import show
+from launchkit.tools.bench_output import (
+    AsJson,
+    Output,
+    benchmark,
+    check_output,
+    check_settings,
+    write,
+)
+
+MODEL_NAMES = (
+    "Nemotron-3-Nano, Nemotron-3.5-Lightning, Nemotron-3-Super, Granite-4.0-h-micro, Bamba-9B"
+)
+_ROUNDS = 31
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model", help=f"One of {MODEL_NAMES}; may be given several times. Default: all."
+    ),
+]
+Sequences = Annotated[
+    list[int] | None,
+    typer.Option(help="Sequences of a batch; may be given several times. Default: 1, 4, 16."),
+]
+Tokens = Annotated[
+    list[int] | None,
+    typer.Option(
+        help="Tokens of a batch, all sequences together; may be given several times. "
+        "Default: 32, 512, 2048, 8192."
+    ),
+]
+InitialStates = Annotated[
+    bool | None,
+    typer.Option(
+        "--initial-states/--no-initial-states",
+        help="Only batches whose sequences continue, or only such that start. Default: both.",
+    ),
+]
+Rounds = Annotated[int, typer.Option(help="How often each part is timed, at least 2.")]
+
+
+def mamba(
+    model: Models = None,
+    sequences: Sequences = None,
+    tokens: Tokens = None,
+    initial_states: InitialStates = None,
+    rounds: Rounds = _ROUNDS,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Compare the scan of one Mamba2 layer: as engines launch it, then step by step as here."""
+    check_output(output)
+    check_settings()
+    cases = benchmark("mamba_cases").select(
+        model or (), sequences or (), tokens or (), initial_states
+    )
+    document = _measure(cases, rounds, output)
+    data = jsonio.dumps(document)
+    if as_json:
+        typer.echo(data, nl=False)
+    else:
+        show(document)
+    if output is not None:
+        write(output, data)
+
+
+def quick() -> None:
+    """Show one case, as part of ``launchkit bench``."""
+    check_settings()
+    show(_measure(benchmark("mamba_cases").QUICK, _ROUNDS, None))
+
+
+def _measure(cases: Sequence[Any], rounds: int, output: Path | None) -> dict[str, Any]:
+    overhead = benchmark("mamba_overhead")
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        tasks = {
+            "prepared": progress.add_task("cases compiled", total=len(cases)),
+            "timed": progress.add_task("cases timed", total=len(cases)),
+        }
+        measured: dict[str, Any] = overhead.measure(
+            cases,
+            rounds,
+            report=lambda stage, number: progress.advance(tasks[stage], number),
+            finished=_keeper(output),
+        )
+    return measured
+
+
+def _keeper(output: Path | None) -> Callable[[dict[str, Any]], None]:
+    """Return what keeps a result so far: a run that is cut short leaves its finished cases."""
+    if output is None or (output.exists() and not output.is_file()):
+        return lambda _document: None
+    target = output.resolve()
+    part = target.with_name(f"{target.name}.part")
+    failed = False
+
+    def keep(document: dict[str, Any]) -> None:
+        nonlocal failed
+        if failed:
+            return
+        try:
+            # Moved into place: a reader never finds half a document.
+            part.write_bytes(jsonio.dumps(document))
+            os.replace(part, target)
+        except OSError as error:
+            failed = True
+            logging.getLogger("launchkit").warning(
+                "cases are not written as they finish, only the whole result at the end: %s", error
+            )
+
+    return keep

@@ -1,0 +1,89 @@
+"""The table of ``launchkit bench mamba``: two lines a case, the steps side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from launchkit.tools.bench_output import plain_table, where, wide_console
+
+_STEPS = {
+    "baseline": "baseline",
+    "fused_write": "+ fused\nwrite",
+    "launch_autotuned": "+ launch_\nautotuned",
+    "lean_wrappers": "+ lean\nwrappers",
+}
+_OPS = {"layer": "layer", "final_state_writeback": "write-back"}
+
+_LEGEND = (
+    "Medians. A layer is the scan with the write-back of final states. S sequences, T tokens in "
+    "all; init: with initial states. baseline: Triton's Autotuner, einops views, a device guard "
+    "per kernel, a separate write-back with torch. Each further column adds one change to the one "
+    "before it; a fused write-back is what the layer takes more than its scan alone. "
+    "ratio: launchkit ÷ baseline; smaller is better."
+)
+_GPU_LEGEND = " GPU: the same five kernels in a CUDA graph, launchkit's launches ÷ Triton's."
+_HOST_ONLY_LEGEND = (
+    " Here the separate write-back copies one element of each state: its launches are what is "
+    "measured."
+)
+
+Row = dict[str, Any]
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print a result of ``launchkit bench mamba``: a table for each model."""
+    console = wide_console()
+    rows = {(r["case"], r["op"], r["step"]): r for r in document["rows"]}
+    ratios = {(r["case"], r["time"], r["over"]): r["ratio"] for r in document["ratios"]}
+    gpu = any(time == "gpu" for _, time, _ in ratios)
+    console.print(f"host µs per Mamba2 layer ({where(document)})", style="italic", highlight=False)
+    for model in dict.fromkeys(case["model"] for case in document["cases"]):
+        cases = [case for case in document["cases"] if case["model"] == model]
+        table = _table(f"{model}, {cases[0]['layers']} Mamba layers", gpu)
+        for case in cases:
+            for op in _OPS:
+                table.add_row(*_cells(case, op, rows, ratios, gpu), end_section=op != "layer")
+        console.print(table)
+    legend = _LEGEND + (_GPU_LEGEND if gpu else _HOST_ONLY_LEGEND)
+    console.print(legend, highlight=False, markup=False)
+
+
+def _table(title: str, gpu: bool) -> Table:
+    table = plain_table(title, padding=0)
+    table.title_justify = "left"
+    for heading in ("S", "T", "init", "", "launches", *_STEPS.values(), "ratio"):
+        left = heading in ("init", "")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    if gpu:
+        table.add_column("GPU", justify="right", no_wrap=True)
+    return table
+
+
+def _cells(
+    case: dict[str, Any],
+    op: str,
+    rows: dict[tuple[str, str, str], Row],
+    ratios: dict[tuple[str, str, str], float],
+    gpu: bool,
+) -> Sequence[str]:
+    name = case["case"]
+    steps = [rows[name, op, step] for step in _STEPS]
+    whole = op == "layer"
+    sizes = [str(case["sequences"]), str(case["tokens"]), "yes" if case["initial_states"] else "no"]
+    cells = [
+        *(sizes if whole else ("", "", "")),
+        _OPS[op],
+        f"{_count(steps[0])} → {_count(steps[-1])}",
+        *(f"{row['median_us']:.1f}" for row in steps),
+        f"{ratios[name, 'host', 'baseline']:.2f}" if whole else "",
+    ]
+    if gpu:
+        cells.append(f"{ratios[name, 'gpu', 'fused_write']:.3f}" if whole else "")
+    return cells
+
+
+def _count(row: Row) -> str:
+    return "?" if row["launches"] is None else str(row["launches"])
