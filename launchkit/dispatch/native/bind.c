@@ -8,11 +8,11 @@
 
 #include <string.h>
 
-void drop_shapes(Core *core) {
+void drop_shapes(ShapeTable *shapes) {
   CallShape *old[SHAPES];
-  int count = core->shape_count;
-  memcpy(old, core->shapes, sizeof old);
-  core->shape_count = core->next_shape = core->last_shape = 0;
+  int count = shapes->count;
+  memcpy(old, shapes->kept, sizeof old);
+  shapes->count = shapes->next = shapes->last = 0;
   for (int i = 0; i < count; i++) {
     Py_DECREF(old[i]->keywords);
     PyMem_Free(old[i]);
@@ -25,24 +25,24 @@ static bool same_strings(const CallShape *shape, PyObject *keywords, Py_ssize_t 
                 count * sizeof(PyObject *)) == 0;
 }
 
-static void keep_shape(Core *core, CallShape *shape) {
+static void keep_shape(ShapeTable *shapes, CallShape *shape) {
   CallShape *old = NULL;
-  int place = core->next_shape;
-  if (core->shape_count == SHAPES)
-    old = core->shapes[place];
+  int place = shapes->next;
+  if (shapes->count == SHAPES)
+    old = shapes->kept[place];
   else
-    core->shape_count++;
-  core->shapes[place] = shape;
-  core->last_shape = place;
-  core->next_shape = (place + 1) % SHAPES;
+    shapes->count++;
+  shapes->kept[place] = shape;
+  shapes->last = place;
+  shapes->next = (place + 1) % SHAPES;
   if (old != NULL) { /* only strings go: no Python code runs */
     Py_DECREF(old->keywords);
     PyMem_Free(old);
   }
 }
 
-/* Look every keyword up. *error: an exception is set; NULL without one: not bindable here. */
-static CallShape *make_shape(Core *core, PyObject *keywords, Py_ssize_t count) {
+/* Look every keyword up. NULL with an exception, or without one: not bindable here. */
+static CallShape *make_shape(ShapeTable *shapes, PyObject *keywords, Py_ssize_t count) {
   bool seen[MAX_PARAMS] = {false};
   if (count > MAX_PARAMS)
     return NULL;
@@ -56,9 +56,10 @@ static CallShape *make_shape(Core *core, PyObject *keywords, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++) {
     PyObject *name = PyTuple_GET_ITEM(keywords, i);
     /* A subclass of str may compare as it likes. */
-    PyObject *number = PyUnicode_CheckExact(name) ? PyDict_GetItemWithError(core->index, name) : NULL;
+    bool plain = PyUnicode_CheckExact(name);
+    PyObject *number = plain ? PyDict_GetItemWithError(shapes->index, name) : NULL;
     long slot = number == NULL ? -1 : PyLong_AsLong(number);
-    bool fits = PyUnicode_CheckExact(name) && (slot < 0 || !seen[slot]);
+    bool fits = plain && (slot < 0 || !seen[slot]);
     if (fits && slot < 0) {
       fits = shape->option_count < MAX_OPTIONS;
       if (fits)
@@ -73,28 +74,29 @@ static CallShape *make_shape(Core *core, PyObject *keywords, Py_ssize_t count) {
     shape->slots[i] = (int16_t)slot;
   }
   shape->keywords = Py_NewRef(keywords);
-  keep_shape(core, shape);
+  keep_shape(shapes, shape);
   return shape;
 }
 
-static const CallShape *find_shape(Core *core, PyObject *keywords) {
-  int last = core->last_shape;
-  if (core->shape_count > 0 && core->shapes[last]->keywords == keywords)
-    return core->shapes[last];
-  for (int i = 0; i < core->shape_count; i++)
-    if (core->shapes[i]->keywords == keywords) {
-      core->last_shape = i;
-      return core->shapes[i];
+/* Where the keywords of a call go; NULL with an exception, or without one: not bindable here. */
+const CallShape *find_shape(ShapeTable *shapes, PyObject *keywords) {
+  int last = shapes->last;
+  if (shapes->count > 0 && shapes->kept[last]->keywords == keywords)
+    return shapes->kept[last];
+  for (int i = 0; i < shapes->count; i++)
+    if (shapes->kept[i]->keywords == keywords) {
+      shapes->last = i;
+      return shapes->kept[i];
     }
   Py_ssize_t count = PyTuple_GET_SIZE(keywords);
-  for (int i = 0; i < core->shape_count; i++) {
-    int place = (last + i) % core->shape_count;
-    if (same_strings(core->shapes[place], keywords, count)) {
-      core->last_shape = place;
-      return core->shapes[place];
+  for (int i = 0; i < shapes->count; i++) {
+    int place = (last + i) % shapes->count;
+    if (same_strings(shapes->kept[place], keywords, count)) {
+      shapes->last = place;
+      return shapes->kept[place];
     }
   }
-  return make_shape(core, keywords, count);
+  return make_shape(shapes, keywords, count);
 }
 
 /* Call the generated binder, which raises what Python says to such a call. What it lets pass is
@@ -128,7 +130,7 @@ int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, P
   memset(values + nargs, 0, (count - nargs) * sizeof *values);
   call->option_count = 0;
   if (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0) {
-    const CallShape *shape = find_shape(core, kwnames);
+    const CallShape *shape = find_shape(&core->shapes, kwnames);
     if (shape == NULL)
       return misfit(core, args, nargs, kwnames);
     /* Copied: the shape may be gone once Python code has run. */

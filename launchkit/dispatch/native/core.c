@@ -23,12 +23,12 @@ static int fill_params_of(Core *core, PyObject *specs) {
   }
   core->params = PyMem_Calloc(count + 1, sizeof *core->params);
   core->flags = PyMem_Calloc(count + 1, sizeof *core->flags);
-  core->index = PyDict_New();
+  core->shapes.index = PyDict_New();
   core->template = PyDict_New();
   core->constants = PyDict_New();
   if (!core->params || !core->flags)
     PyErr_NoMemory();
-  if (!core->params || !core->flags || !core->index || !core->template || !core->constants)
+  if (!core->params || !core->flags || !core->shapes.index || !core->template || !core->constants)
     return -1;
   for (Py_ssize_t i = 0; i < count; i++) {
     Param *param = &core->params[i];
@@ -36,7 +36,7 @@ static int fill_params_of(Core *core, PyObject *specs) {
       return -1;
     core->param_count++;
     PyObject *number = PyLong_FromSsize_t(i);
-    int status = number == NULL ? -1 : PyDict_SetItem(core->index, param->name, number);
+    int status = number == NULL ? -1 : PyDict_SetItem(core->shapes.index, param->name, number);
     Py_XDECREF(number);
     if (status < 0 || PyDict_SetItem(core->template, param->name, Py_None) < 0)
       return -1;
@@ -73,7 +73,7 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
   core->vectorcall = core_vectorcall;
   core->binder = Py_NewRef(binder);
   core->choose_only = choose_only;
-  core->plan_limit = limit > 0 ? limit : 1;
+  core->plans.limit = limit > 0 ? limit : 1;
   core->generation = 1;
   if (autotuner != Py_None) {
     core->autotuner = Py_NewRef(autotuner);
@@ -103,7 +103,7 @@ static void forget(Core *core) {
     Py_CLEAR(core->params[i].memo);
   if (core->constants != NULL)
     PyDict_Clear(core->constants);
-  drop_plans(core);
+  drop_keyed(&core->plans);
   Py_XDECREF(premises);
   for (int i = 0; i < 4; i++)
     Py_XDECREF(old[i]);
@@ -114,8 +114,8 @@ static int core_traverse(Core *core, visitproc visit, void *arg) {
     Py_VISIT(core->params[i].fallback);
     Py_VISIT(core->params[i].memo);
   }
-  for (Py_ssize_t i = 0; i < core->plan_count; i++)
-    Py_VISIT(core->plans[i]);
+  for (Py_ssize_t i = 0; i < core->plans.count; i++)
+    Py_VISIT(core->plans.items[i]);
   Py_VISIT(core->binder);
   Py_VISIT(core->autotuner);
   Py_VISIT(core->autotuner_dict);
@@ -137,14 +137,14 @@ static int core_gc_clear(Core *core) {
 static void core_dealloc(Core *core) {
   PyObject_GC_UnTrack(core);
   core_gc_clear(core);
-  drop_shapes(core);
+  drop_shapes(&core->shapes);
   for (int i = 0; i < core->param_count; i++) {
     Py_XDECREF(core->params[i].name);
     Py_XDECREF(core->params[i].fallback);
   }
   PyMem_Free(core->params);
   PyMem_Free(core->flags);
-  Py_XDECREF(core->index);
+  Py_XDECREF(core->shapes.index);
   Py_XDECREF(core->template);
   Py_XDECREF(core->constants);
   Py_TYPE(core)->tp_free((PyObject *)core);
@@ -292,17 +292,17 @@ static PyObject *core_holds(Core *core, PyObject *slot) {
     return PyErr_Format(PyExc_TypeError, "not a slot: %R", slot);
   memcpy(words, PyBytes_AS_STRING(slot), bytes);
   Py_ssize_t count = bytes / (Py_ssize_t)sizeof *words;
-  return PyBool_FromLong(look_up(core, words, count, hash_words(words, count)) != NULL);
+  return PyBool_FromLong(look_up(&core->plans, words, count, hash_words(words, count)) != NULL);
 }
 
 static PyObject *core_plans(Core *core, PyObject *Py_UNUSED(ignored)) {
-  PyObject *found = PyList_New(core->plan_count);
-  for (Py_ssize_t i = 0; found != NULL && i < core->plan_count; i++)
-    PyList_SET_ITEM(found, i, Py_NewRef(core->plans[i]->object));
+  PyObject *found = PyList_New(core->plans.count);
+  for (Py_ssize_t i = 0; found != NULL && i < core->plans.count; i++)
+    PyList_SET_ITEM(found, i, Py_NewRef(((Plan *)core->plans.items[i])->object));
   return found;
 }
 
-static Py_ssize_t core_length(Core *core) { return core->plan_count; }
+static Py_ssize_t core_length(Core *core) { return core->plans.count; }
 
 static PyMethodDef core_methods[] = {
     {"arm", (PyCFunction)core_arm, METH_VARARGS,

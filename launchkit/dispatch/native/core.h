@@ -82,6 +82,24 @@ extern PyTypeObject WatchSet_Type;
 /* 1: all hold, 0: one does not, -1: an exception is set. */
 int watches_hold(WatchSet *set);
 
+/* ---- what is found by its key ---- */
+
+typedef struct {
+  PyObject_HEAD
+  uint64_t hash;
+  Py_ssize_t word_count;
+  uint64_t *words;
+  bool kept; /* it stands in a table: what rests on it may go on */
+} Keyed;
+
+/* In the order of insertion, and an open hash table of their places. */
+typedef struct {
+  Py_ssize_t limit, count, mask;
+  Keyed **items;
+  int32_t *places;
+  Keyed *last;
+} Table;
+
 /* ---- plans ---- */
 
 /* How an argument becomes the bytes of a kernel parameter. */
@@ -117,15 +135,12 @@ typedef struct {
 #define MAX_ATTRIBUTES 4
 
 typedef struct {
-  PyObject_HEAD
+  Keyed key;
   PyObject *object;     /* the LaunchPlan or ConfigPin that Python made */
   PyObject *compiled;   /* keeps the module loaded; NULL in a core that only chooses */
   PyObject *config;     /* NULL for a plain kernel */
   PyObject *supplied;   /* tuple: a value for each parameter that the config gives, else NULL */
   WatchSet *watches;
-  uint64_t hash;
-  Py_ssize_t word_count;
-  uint64_t *words;
   bool direct;          /* false: only Triton's launcher can launch it */
   bool only_values;     /* every parameter is FROM_VALUE */
   void *function;
@@ -165,27 +180,28 @@ typedef struct {
 
 #define SHAPES 16
 
+/* Those of one callee, and where its names stand. */
+typedef struct {
+  PyObject *index; /* name -> number of the parameter */
+  CallShape *kept[SHAPES];
+  int count, next, last;
+} ShapeTable;
+
 typedef struct {
   PyObject_HEAD
   vectorcallfunc vectorcall;
   int param_count, positional_count;
   Param *params;
   uint8_t *flags;      /* of each parameter */
-  PyObject *index;     /* name -> number of the parameter */
   PyObject *binder;    /* raises what a wrong call raises */
   PyObject *template;  /* dictionary of all parameters, copied for a grid function */
   PyObject *autotuner, *autotuner_dict; /* NULL for a plain kernel */
   bool choose_only;
-  CallShape *shapes[SHAPES];
-  int shape_count, next_shape, last_shape;
+  ShapeTable shapes;
   /* constants: strings and dtypes by number */
   PyObject *constants;
   uint64_t generation;
-  /* plans: in the order of insertion, and an open hash table of their places */
-  Py_ssize_t plan_limit, plan_count, table_mask;
-  Plan **plans;
-  int32_t *table;
-  Plan *last;
+  Table plans;
   /* premises; NULL until armed */
   WatchSet *premises;
   PyObject *device_source, *device_key; /* a callable, or a dictionary and its key */
@@ -214,7 +230,8 @@ typedef struct {
 
 /* bind.c.  1: bound, 0: miss, -1: exception. */
 int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-void drop_shapes(Core *core);
+const CallShape *find_shape(ShapeTable *shapes, PyObject *keywords);
+void drop_shapes(ShapeTable *shapes);
 
 /* guard.c.  1: the key is made, 0: miss, -1: exception. `add`: number new constants. */
 int make_key(Core *core, Call *call, bool add);
@@ -225,10 +242,11 @@ int read_ordinal(PyObject *source, PyObject *key, long argument, long *out);
 PyObject *core_insert(Core *core, PyObject *args);
 
 /* table.c */
-Plan *look_up(const Core *core, const uint64_t *words, Py_ssize_t count, uint64_t hash);
-Plan *find_plan(Core *core, const Call *call);
-int insert_plan(Core *core, Plan *plan);
-void drop_plans(Core *core);
+Keyed *look_up(const Table *table, const uint64_t *words, Py_ssize_t count, uint64_t hash);
+Keyed *find_keyed(Table *table, const uint64_t *words, Py_ssize_t count);
+int insert_keyed(Table *table, Keyed *keyed);
+void drop_keyed(Table *table);
+int take_key(Keyed *keyed, const char *bytes, Py_ssize_t size);
 uint64_t hash_words(const uint64_t *words, Py_ssize_t count);
 
 /* launch.c */

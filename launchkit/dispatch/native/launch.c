@@ -222,7 +222,7 @@ int core_find(Core *core, Call *call, Plan **plan) {
     status = make_key(core, call, false);
   if (status != 1)
     return status;
-  *plan = find_plan(core, call);
+  *plan = (Plan *)find_keyed(&core->plans, call->words, call->word_count);
   if (*plan == NULL)
     return 0;
   Py_INCREF(*plan);

@@ -129,7 +129,7 @@ static void first_words(const Core *core, const Plan *plan, uint64_t *words) {
   Py_ssize_t next = 2;
   for (int i = 0; i < core->param_count; i++) {
     unsigned flags = core->flags[i];
-    words[i] = flags & IS_SUPPLIED ? 0 : plan->words[next];
+    words[i] = flags & IS_SUPPLIED ? 0 : plan->key.words[next];
     next += flags & IS_SUPPLIED ? 0 : flags & IS_EXACT ? 2 : 1;
   }
 }

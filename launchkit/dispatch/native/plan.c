@@ -21,7 +21,7 @@ static void plan_dealloc(Plan *plan) {
   Py_XDECREF(plan->config);
   Py_XDECREF(plan->supplied);
   Py_XDECREF(plan->watches);
-  PyMem_Free(plan->words);
+  PyMem_Free(plan->key.words);
   PyMem_Free(plan->params);
   Py_TYPE(plan)->tp_free((PyObject *)plan);
 }
@@ -67,16 +67,10 @@ PyObject *core_insert(Core *core, PyObject *args) {
   plan->config = config == Py_None ? NULL : Py_NewRef(config);
   plan->supplied = Py_NewRef(supplied);
   plan->watches = (WatchSet *)Py_NewRef(watches);
-  plan->word_count = size / (Py_ssize_t)sizeof(uint64_t);
-  plan->words = PyMem_Malloc(size);
-  if (plan->words != NULL)
-    memcpy(plan->words, bytes, size);
-  else
-    PyErr_NoMemory();
   PyObject_GC_Track(plan);
-  if (plan->words == NULL || lay_out(core, plan, layout) < 0) {
+  if (take_key(&plan->key, bytes, size) < 0 || lay_out(core, plan, layout) < 0) {
     Py_DECREF(plan);
     return NULL;
   }
-  return insert_plan(core, plan) < 0 ? NULL : Py_NewRef(Py_True);
+  return insert_keyed(&core->plans, &plan->key) < 0 ? NULL : Py_NewRef(Py_True);
 }

@@ -1,4 +1,4 @@
-/* Plans by key. A key is compared word by word: a hash only says where to look. */
+/* Plans of launches, and of ops, by key. A key is compared word by word: a hash only says where to look. */
 #include "core.h"
 
 #include <string.h>
@@ -20,122 +20,143 @@ uint64_t hash_words(const uint64_t *words, Py_ssize_t count) {
   return a ^ a >> 32;
 }
 
-static inline bool same_words(const Plan *plan, const uint64_t *words, Py_ssize_t count) {
-  return plan->word_count == count && memcmp(plan->words, words, count * sizeof *words) == 0;
+static inline bool same_words(const Keyed *keyed, const uint64_t *words, Py_ssize_t count) {
+  return keyed->word_count == count && memcmp(keyed->words, words, count * sizeof *words) == 0;
 }
 
-/* Borrowed. */
-Plan *look_up(const Core *core, const uint64_t *words, Py_ssize_t count, uint64_t hash) {
-  if (core->plan_count == 0)
-    return NULL;
-  for (uint64_t place = hash;; place++) {
-    int32_t index = core->table[place & core->table_mask];
-    if (index < 0)
-      return NULL;
-    Plan *plan = core->plans[index];
-    if (plan->hash == hash && same_words(plan, words, count))
-      return plan;
-  }
-}
-
-Plan *find_plan(Core *core, const Call *call) {
-  Plan *last = core->last;
-  if (last != NULL && same_words(last, call->words, call->word_count))
-    return last;
-  Plan *found = look_up(core, call->words, call->word_count,
-                        hash_words(call->words, call->word_count));
-  if (found != NULL)
-    core->last = found; /* borrowed: it goes when the plan does */
-  return found;
-}
-
-static void enter(Core *core, int32_t index) {
-  uint64_t place = core->plans[index]->hash;
-  while (core->table[place & core->table_mask] >= 0)
-    place++;
-  core->table[place & core->table_mask] = index;
-}
-
-static void rebuild(Core *core) {
-  memset(core->table, 0xff, (core->table_mask + 1) * sizeof *core->table);
-  for (Py_ssize_t i = 0; i < core->plan_count; i++)
-    enter(core, (int32_t)i);
-}
-
-/* Make room for one more plan; the table stays at most half full. */
-static int reserve(Core *core) {
-  Py_ssize_t size = core->table == NULL ? 0 : core->table_mask + 1;
-  if (2 * (core->plan_count + 1) <= size)
-    return 0;
-  Py_ssize_t larger = size ? 2 * size : 16;
-  int32_t *table = PyMem_Malloc(larger * sizeof *table);
-  Plan **plans = table == NULL ? NULL : PyMem_Realloc(core->plans, larger / 2 * sizeof *plans);
-  if (plans == NULL) {
-    PyMem_Free(table);
+/* Give it the key; -1: exception. */
+int take_key(Keyed *keyed, const char *bytes, Py_ssize_t size) {
+  keyed->words = PyMem_Malloc(size > 0 ? size : 1);
+  if (keyed->words == NULL) {
     PyErr_NoMemory();
     return -1;
   }
-  PyMem_Free(core->table);
-  core->plans = plans;
-  core->table = table;
-  core->table_mask = larger - 1;
-  rebuild(core);
+  memcpy(keyed->words, bytes, size);
+  keyed->word_count = size / (Py_ssize_t)sizeof(uint64_t);
+  keyed->hash = hash_words(keyed->words, keyed->word_count);
+  return 0;
+}
+
+/* Borrowed. */
+Keyed *look_up(const Table *table, const uint64_t *words, Py_ssize_t count, uint64_t hash) {
+  if (table->count == 0)
+    return NULL;
+  for (uint64_t place = hash;; place++) {
+    int32_t index = table->places[place & table->mask];
+    if (index < 0)
+      return NULL;
+    Keyed *keyed = table->items[index];
+    if (keyed->hash == hash && same_words(keyed, words, count))
+      return keyed;
+  }
+}
+
+/* Borrowed. */
+Keyed *find_keyed(Table *table, const uint64_t *words, Py_ssize_t count) {
+  Keyed *last = table->last;
+  if (last != NULL && same_words(last, words, count))
+    return last;
+  Keyed *found = look_up(table, words, count, hash_words(words, count));
+  if (found != NULL)
+    table->last = found; /* borrowed: it goes when the item does */
+  return found;
+}
+
+static void enter(Table *table, int32_t index) {
+  uint64_t place = table->items[index]->hash;
+  while (table->places[place & table->mask] >= 0)
+    place++;
+  table->places[place & table->mask] = index;
+}
+
+static void rebuild(Table *table) {
+  memset(table->places, 0xff, (table->mask + 1) * sizeof *table->places);
+  for (Py_ssize_t i = 0; i < table->count; i++)
+    enter(table, (int32_t)i);
+}
+
+/* Make room for one more; the table stays at most half full. */
+static int reserve(Table *table) {
+  Py_ssize_t size = table->places == NULL ? 0 : table->mask + 1;
+  if (2 * (table->count + 1) <= size)
+    return 0;
+  Py_ssize_t larger = size ? 2 * size : 16;
+  int32_t *places = PyMem_Malloc(larger * sizeof *places);
+  Keyed **items = places == NULL ? NULL
+                                 : PyMem_Realloc(table->items, larger / 2 * sizeof *items);
+  if (items == NULL) {
+    PyMem_Free(places);
+    PyErr_NoMemory();
+    return -1;
+  }
+  PyMem_Free(table->places);
+  table->items = items;
+  table->places = places;
+  table->mask = larger - 1;
+  rebuild(table);
   return 0;
 }
 
 /* Drop the oldest quarter. */
-static void evict(Core *core) {
-  Py_ssize_t dropped = core->plan_count / 4 > 0 ? core->plan_count / 4 : 1;
-  Plan **old = PyMem_Malloc(dropped * sizeof *old);
+static void evict(Table *table) {
+  Py_ssize_t dropped = table->count / 4 > 0 ? table->count / 4 : 1;
+  Keyed **old = PyMem_Malloc(dropped * sizeof *old);
   if (old == NULL)
     return; /* the table grows instead */
-  memcpy(old, core->plans, dropped * sizeof *old);
-  core->plan_count -= dropped;
-  memmove(core->plans, core->plans + dropped, core->plan_count * sizeof *core->plans);
-  core->last = NULL;
-  rebuild(core);
+  memcpy(old, table->items, dropped * sizeof *old);
+  table->count -= dropped;
+  memmove(table->items, table->items + dropped, table->count * sizeof *table->items);
+  table->last = NULL;
+  rebuild(table);
+  for (Py_ssize_t i = 0; i < dropped; i++)
+    old[i]->kept = false;
   for (Py_ssize_t i = 0; i < dropped; i++)
     Py_DECREF(old[i]); /* last: it may run Python code */
   PyMem_Free(old);
 }
 
 /* Takes over the reference. */
-int insert_plan(Core *core, Plan *plan) {
-  plan->hash = hash_words(plan->words, plan->word_count);
-  Plan *old = look_up(core, plan->words, plan->word_count, plan->hash);
+int insert_keyed(Table *table, Keyed *keyed) {
+  Keyed *old = look_up(table, keyed->words, keyed->word_count, keyed->hash);
   if (old == NULL) {
-    while (core->plan_count >= core->plan_limit && core->plan_count > 0)
-      evict(core);
+    for (bool full = true; full && table->count >= table->limit && table->count > 0;) {
+      Py_ssize_t count = table->count;
+      evict(table);
+      full = table->count < count; /* not for ever without memory */
+    }
     /* Finalizers may have inserted meanwhile, so only now is there room for sure. */
-    if (reserve(core) < 0) {
-      Py_DECREF(plan);
+    if (reserve(table) < 0) {
+      Py_DECREF(keyed);
       return -1;
     }
-    old = look_up(core, plan->words, plan->word_count, plan->hash);
+    old = look_up(table, keyed->words, keyed->word_count, keyed->hash);
   }
+  keyed->kept = true;
+  table->last = keyed;
   if (old == NULL) {
-    core->plans[core->plan_count] = plan;
-    enter(core, (int32_t)core->plan_count++);
-    core->last = plan;
+    table->items[table->count] = keyed;
+    enter(table, (int32_t)table->count++);
     return 0;
   }
-  for (Py_ssize_t i = 0; i < core->plan_count; i++)
-    if (core->plans[i] == old)
-      core->plans[i] = plan;
-  core->last = plan;
+  for (Py_ssize_t i = 0; i < table->count; i++)
+    if (table->items[i] == old)
+      table->items[i] = keyed;
+  old->kept = false;
   Py_DECREF(old);
   return 0;
 }
 
-void drop_plans(Core *core) {
-  Plan **plans = core->plans;
-  Py_ssize_t count = core->plan_count;
-  PyMem_Free(core->table);
-  core->plans = NULL;
-  core->table = NULL;
-  core->last = NULL;
-  core->plan_count = core->table_mask = 0;
+void drop_keyed(Table *table) {
+  Keyed **items = table->items;
+  Py_ssize_t count = table->count;
+  PyMem_Free(table->places);
+  table->items = NULL;
+  table->places = NULL;
+  table->last = NULL;
+  table->count = table->mask = 0;
   for (Py_ssize_t i = 0; i < count; i++)
-    Py_DECREF(plans[i]);
-  PyMem_Free(plans);
+    items[i]->kept = false;
+  for (Py_ssize_t i = 0; i < count; i++)
+    Py_DECREF(items[i]);
+  PyMem_Free(items);
 }
