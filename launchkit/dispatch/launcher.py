@@ -143,6 +143,11 @@ def _refuse(launcher: Launcher) -> None:
 entries.configure(launch_adopted, adopt, _refuse)
 
 
+def launch_slot_is_set() -> bool:
+    """Tell whether launches go through a function that ``set_launch_slot`` was given."""
+    return _slot is not None
+
+
 def set_launch_slot(wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:
     """Put every launch through ``wrap(fn, kernel_name)``; None takes it away again.
 

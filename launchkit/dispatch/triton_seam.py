@@ -224,6 +224,20 @@ def device_source() -> DeviceSource:
     return DeviceSource(_fast_device(active), stream, tensors_on_cuda=True)
 
 
+def launch_codes() -> tuple[Any, ...]:
+    """Return the code of the functions that every launch through Triton passes."""
+    functions = [JITFunction.run, Autotuner.run, Heuristics.run]
+    launcher = getattr(getattr(triton.backends, "nvidia", None), "driver", None)
+    if launcher is not None:
+        functions.append(launcher.CudaLauncher.__call__)
+    return tuple(function.__code__ for function in functions if hasattr(function, "__code__"))
+
+
+def current_stream(device: int) -> int:
+    """Return the handle of the stream that launches on a device go to now."""
+    return int(driver_config.active.get_current_stream(device))
+
+
 def finish_launch(compiled: Any, grid: Any, stream: int, values: tuple[Any, ...]) -> None:
     """Launch a compiled kernel with Triton's own launcher: the last steps of Triton's run."""
     size = len(grid)

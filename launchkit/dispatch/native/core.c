@@ -158,7 +158,7 @@ static PyObject *core_clear(Core *core, PyObject *Py_UNUSED(ignored)) {
 }
 
 /* A callable, or a dictionary and the key under which the number stands. */
-static int take_source(PyObject *spec, PyObject **source, PyObject **key) {
+int take_source(PyObject *spec, PyObject **source, PyObject **key) {
   if (PyTuple_CheckExact(spec)) {
     PyObject *dict, *name;
     if (!PARSE_ITEM(spec, "O!O", &PyDict_Type, &dict, &name))

@@ -9,6 +9,9 @@
  *   launch.c    grid, cuLaunchKernelEx
  *   params.c    the bytes of the kernel's parameters
  *
+ * An op of several launches passes through op.c (its arguments' key), and once it has a plan
+ * through replay.c alone; record.c watches the launches that op_plan.c makes the plan from.
+ *
  * Whatever is not understood is a miss: the core returns MISS and the launch goes through
  * Triton. The Python twin (python_core.py) has the same interface and makes the same decisions.
  *
@@ -52,10 +55,22 @@ enum { DL_CPU = 1, DL_CUDA = 2 };
 typedef int (*TensorReader)(void *object, DLTensor *out);
 typedef int (*StreamReader)(int32_t device_type, int32_t device_id, void **out);
 
+typedef struct Managed {
+  uint32_t major, minor;
+  void *context;
+  void (*deleter)(struct Managed *self);
+  uint64_t flags;
+  DLTensor tensor;
+} Managed;
+
+typedef void (*ErrorTaker)(void *context, const char *kind, const char *message);
+typedef int (*Allocator)(DLTensor *prototype, Managed **out, void *context, ErrorTaker take);
+
 typedef struct {
   PyTypeObject *tensor, *parameter, *triton_dtype, *torch_dtype;
   TensorReader read_tensor;   /* NULL: tensors are read through their Python methods */
   StreamReader read_stream;   /* NULL: the driver object says which stream is current */
+  Allocator allocate;         /* NULL: there are no op plans */
   PyObject *miss;             /* what a core returns when a launch has to go the long way */
   PyObject *absent;           /* in a watch: the dictionary has no such key */
   PyObject *compiler;         /* dictionary of torch.compiler */
@@ -250,6 +265,10 @@ int take_key(Keyed *keyed, const char *bytes, Py_ssize_t size);
 uint64_t hash_words(const uint64_t *words, Py_ssize_t count);
 
 /* launch.c */
+int call_driver(const Plan *plan, const LaunchConfig *config, void **params);
+void raise_status(int status);
+int announce(Core *core, Plan *plan);
+int read_current_stream(PyObject *source, PyObject *key, long device, void **stream);
 PyObject *core_launch(Core *core, PyObject *grid, PyObject *const *args, Py_ssize_t nargs,
                       PyObject *kwnames);
 int core_find(Core *core, Call *call, Plan **plan);
@@ -260,9 +279,49 @@ bool has_driver(void);
 int lay_out(Core *core, Plan *plan, PyObject *layout);
 int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params);
 
-/* entry.c */
+/* core.c */
+int take_source(PyObject *spec, PyObject **source, PyObject **key);
+
+/* entry.c: what hangs on a kernel */
+typedef struct {
+  PyObject_HEAD
+  PyObject *kernel;
+  PyObject *fast; /* called as fast(grid, *args, **kwargs); may return MISS */
+  char autotuned;
+} Entry;
+
+PyObject *tuple_of(PyObject *const *args, Py_ssize_t nargs);
+PyObject *dict_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyTypeObject Entry_Type, Subscript_Type, BoundLaunch_Type;
 PyObject *make_launch_function(PyObject *module, PyObject *args);
+
+/* ---- op plans ---- */
+
+/* record.c */
+typedef struct Recording Recording;
+extern PyTypeObject Recording_Type;
+extern int recordings; /* that are under way, in any thread */
+Recording *own_recording(void);
+int end_recording(const char *reason);
+void record_entry(Entry *entry);
+int record_launch(Core *core, Plan *plan, const Call *call, const LaunchConfig *config,
+                  void **params);
+
+/* One launch as it was seen, or as it is to be repeated. */
+typedef struct {
+  Entry *entry;
+  Core *core;
+  Plan *plan;
+  WatchSet *premises;
+  unsigned grid[3]; /* as the driver gets it */
+  bool empty;       /* a grid without programs: nothing is launched */
+  long device;
+  void *stream;
+  uint64_t *values;    /* of the kernel's parameters */
+  PyObject **tensors;  /* whose addresses they are; NULL for others */
+} SeenLaunch;
+
+Py_ssize_t seen_launches(const Recording *recording, const SeenLaunch **launches);
 
 /* 1: fits into 64 bits with a sign, 0: does not. The object must be an exact int. */
 static inline int read_integer(PyObject *object, int64_t *value) {

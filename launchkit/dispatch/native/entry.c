@@ -6,14 +6,7 @@
 #include <string.h>
 #include <structmember.h>
 
-/* ---- Entry: what hangs on a kernel ---- */
-
-typedef struct {
-  PyObject_HEAD
-  PyObject *kernel;
-  PyObject *fast; /* called as fast(grid, *args, **kwargs); may return MISS */
-  char autotuned;
-} Entry;
+/* ---- Entry ---- */
 
 static int entry_traverse(Entry *entry, visitproc visit, void *arg) {
   Py_VISIT(entry->kernel);
@@ -90,25 +83,27 @@ typedef struct {
   PyObject *kwnames;
 } Given;
 
-static PyObject *arguments_tuple(const Given *given) {
-  PyObject *tuple = PyTuple_New(given->nargs);
-  for (Py_ssize_t i = 0; tuple != NULL && i < given->nargs; i++)
-    PyTuple_SET_ITEM(tuple, i, Py_NewRef(given->args[i]));
+PyObject *tuple_of(PyObject *const *args, Py_ssize_t nargs) {
+  PyObject *tuple = PyTuple_New(nargs);
+  for (Py_ssize_t i = 0; tuple != NULL && i < nargs; i++)
+    PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
   return tuple;
 }
 
-static PyObject *keywords_dict(const Given *given) {
+PyObject *dict_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   PyObject *dict = PyDict_New();
-  Py_ssize_t count = given->kwnames == NULL ? 0 : PyTuple_GET_SIZE(given->kwnames);
+  Py_ssize_t count = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
   for (Py_ssize_t i = 0; dict != NULL && i < count; i++)
-    if (PyDict_SetItem(dict, PyTuple_GET_ITEM(given->kwnames, i),
-                       given->args[given->nargs + i]) < 0)
+    if (PyDict_SetItem(dict, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0)
       Py_CLEAR(dict);
   return dict;
 }
 
 static PyObject *launch_slowly(Entry *entry, const Given *given) {
-  PyObject *result = NULL, *args = arguments_tuple(given), *kwargs = keywords_dict(given);
+  if (recordings > 0 && end_recording("a launch went through Triton") < 0)
+    return NULL;
+  PyObject *result = NULL, *args = tuple_of(given->args, given->nargs);
+  PyObject *kwargs = dict_of(given->args, given->nargs, given->kwnames);
   if (args != NULL && kwargs != NULL)
     result = PyObject_CallMethodObjArgs((PyObject *)entry, names.slow, given->grid, args, kwargs,
                                         NULL);
@@ -133,6 +128,8 @@ static PyObject *call_with_grid(PyObject *callable, const Given *given) {
 
 static PyObject *launch_entry(Entry *entry, const Given *given) {
   PyObject *fast = Py_NewRef(entry->fast); /* a launch slot may replace it meanwhile */
+  if (recordings > 0)
+    record_entry(entry);
   PyObject *result = Py_TYPE(fast) == &Core_Type
                          ? core_launch((Core *)fast, given->grid, given->args, given->nargs,
                                        given->kwnames)

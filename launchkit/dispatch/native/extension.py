@@ -93,4 +93,10 @@ def configure(
         dtype_text=dtype_text,
         refuse=refuse,
     )
+    extension.op_plans_possible = extension.configure_ops(
+        (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack),
+        torch._C.is_grad_enabled,
+        torch.Tensor.requires_grad,
+        torch.device,
+    )
     _configured = extension

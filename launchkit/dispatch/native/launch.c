@@ -50,7 +50,7 @@ static int give_context(void) {
   return status ? status : driver.set_context(context);
 }
 
-static int call_driver(const Plan *plan, const LaunchConfig *config, void **params) {
+int call_driver(const Plan *plan, const LaunchConfig *config, void **params) {
   int status = 0;
   if (plan->ctas == NON_PORTABLE_CTAS)
     status = driver.set_attribute(plan->function, NON_PORTABLE_CLUSTER_SIZE, 1);
@@ -62,7 +62,7 @@ static int call_driver(const Plan *plan, const LaunchConfig *config, void **para
   return status;
 }
 
-static void raise_status(int status) {
+void raise_status(int status) {
   const char *text = NULL;
   driver.error_string(status, &text);
   PyErr_Format(PyExc_RuntimeError, "Triton Error [CUDA]: %s", text ? text : "unknown error");
@@ -115,6 +115,8 @@ static PyObject *evaluate_grid(Core *core, const Plan *plan, const Call *call, P
 /* Triton's own last steps, for whatever is odd: scratch memory, a hook that the grid function
  * has installed, a grid of other things than ints. */
 static PyObject *finish(Core *core, Plan *plan, const Call *call, PyObject *grid, long stream) {
+  if (recordings > 0 && end_recording("a launch took Triton's own launcher") < 0)
+    return NULL;
   PyObject *result = NULL, *handle = PyLong_FromUnsignedLong((unsigned long)stream);
   PyObject *values = PyTuple_New(core->param_count);
   if (handle != NULL && values != NULL) {
@@ -128,7 +130,7 @@ static PyObject *finish(Core *core, Plan *plan, const Call *call, PyObject *grid
 }
 
 /* 1: launched, or nothing to launch; 0: Triton's launcher has to; -1: exception. */
-static int launch_directly(Plan *plan, Call *call, PyObject *grid, long stream) {
+static int launch_directly(Core *core, Plan *plan, Call *call, PyObject *grid, long stream) {
   uint64_t converted[MAX_PARAMS], scratch = 0;
   void *params[MAX_PARAMS + 2];
   LaunchConfig config = {.block = {plan->threads, 1, 1},
@@ -139,7 +141,7 @@ static int launch_directly(Plan *plan, Call *call, PyObject *grid, long stream) 
   if (!plan->direct || !read_grid(grid, config.grid) || !fill_params(plan, call, converted, params))
     return 0;
   if (config.grid[0] == 0 || config.grid[1] == 0 || config.grid[2] == 0)
-    return 1;
+    return recordings > 0 ? record_launch(core, plan, call, &config, params) : 1;
   params[plan->param_count] = &scratch;
   params[plan->param_count + 1] = &scratch;
   config.grid[0] *= plan->ctas;
@@ -148,13 +150,29 @@ static int launch_directly(Plan *plan, Call *call, PyObject *grid, long stream) 
   status = call_driver(plan, &config, params);
   Py_END_ALLOW_THREADS;
   if (status == 0)
-    return 1;
+    return recordings > 0 ? record_launch(core, plan, call, &config, params) : 1;
   raise_status(status);
   return -1;
 }
 
+/* The stream that launches on a device go to now. -1: exception. */
+int read_current_stream(PyObject *source, PyObject *key, long device, void **stream) {
+  long handle;
+  if (source == NULL) {
+    if (rt.read_stream(DL_CUDA, (int32_t)device, stream) == 0)
+      return 0;
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_RuntimeError, "torch does not tell its current stream");
+    return -1;
+  }
+  if (read_ordinal(source, key, device, &handle) < 0)
+    return -1;
+  *stream = (void *)(intptr_t)handle;
+  return 0;
+}
+
 /* As Triton's run: whoever reads best_config finds the one that was launched. */
-static int announce(Core *core, Plan *plan) {
+int announce(Core *core, Plan *plan) {
   if (core->autotuner == NULL || plan->config == NULL)
     return 0;
   PyObject *known = PyDict_GetItemWithError(core->autotuner_dict, names.best_config);
@@ -174,17 +192,12 @@ static bool still_armed(Core *core) {
 }
 
 static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid) {
-  long stream;
   void *handle;
   PyObject *evaluated = NULL, *odd = NULL;
   /* The stream first, then the grid, as Triton does. */
-  if (core->stream_source == NULL) {
-    if (rt.read_stream(DL_CUDA, (int32_t)call->device, &handle) != 0)
-      return NULL;
-    stream = (long)(intptr_t)handle;
-  } else if (read_ordinal(core->stream_source, core->stream_key, call->device, &stream) < 0) {
+  if (read_current_stream(core->stream_source, core->stream_key, call->device, &handle) < 0)
     return NULL;
-  }
+  long stream = (long)(intptr_t)handle;
   int launched = 0;
   if (!PyTuple_CheckExact(grid) && !PyList_CheckExact(grid) && PyCallable_Check(grid)) {
     grid = evaluated = evaluate_grid(core, plan, call, grid);
@@ -192,11 +205,11 @@ static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid)
       return NULL;
     /* It may have installed a launch hook, which Triton would read now. */
     if (still_armed(core))
-      launched = launch_directly(plan, call, grid, stream);
+      launched = launch_directly(core, plan, call, grid, stream);
     else if (PyErr_Occurred())
       launched = -1;
   } else {
-    launched = launch_directly(plan, call, grid, stream);
+    launched = launch_directly(core, plan, call, grid, stream);
   }
   if (launched == 0) {
     odd = finish(core, plan, call, grid, stream);

@@ -1,5 +1,5 @@
 /* The extension module: its types, and configure(), which tells it what Python knows. */
-#include "core.h"
+#include "op.h"
 
 Runtime rt;
 Names names;
@@ -8,7 +8,8 @@ Names names;
 typedef struct {
   uint32_t major, minor;
   void *previous;
-  void *allocate, *from_object, *to_object;
+  Allocator allocate;
+  void *from_object, *to_object;
   TensorReader read_tensor;
   StreamReader read_stream;
 } ExchangeTable;
@@ -16,6 +17,7 @@ typedef struct {
 static int take_exchange(PyObject *capsule) {
   rt.read_tensor = NULL;
   rt.read_stream = NULL;
+  rt.allocate = NULL;
   if (capsule == Py_None)
     return 0;
   ExchangeTable *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
@@ -24,6 +26,7 @@ static int take_exchange(PyObject *capsule) {
   if (table->major == 1) {
     rt.read_tensor = table->read_tensor;
     rt.read_stream = table->read_stream;
+    rt.allocate = table->allocate;
   }
   return 0;
 }
@@ -65,6 +68,12 @@ static PyMethodDef functions[] = {
     {"make_launch_function", make_launch_function, METH_VARARGS,
      "make_launch_function(functools.partial, function, autotuned): a function that launches, and "
      "that torch.compile takes for the given one."},
+    {"configure_ops", configure_ops, METH_VARARGS,
+     "configure_ops(functions that count torch's modes, is_grad_enabled, requires_grad, device "
+     "type): tell op plans what they go by; returns whether there can be any."},
+    {"make_op", make_op, METH_VARARGS,
+     "make_op(functools.partial, function, OpCore): a function that replays, and that "
+     "torch.compile takes for the given one."},
     {NULL},
 };
 
@@ -95,7 +104,8 @@ static int intern_names(void) {
 
 PyMODINIT_FUNC PyInit__core(void) {
   PyTypeObject *types[] = {&WatchSet_Type, &Plan_Type,      &Core_Type,
-                           &Entry_Type,    &Subscript_Type, &BoundLaunch_Type};
+                           &Entry_Type,    &Subscript_Type, &BoundLaunch_Type,
+                           &Recording_Type, &OpPlan_Type,   &OpCore_Type};
   PyObject *module = intern_names() < 0 ? NULL : PyModule_Create(&definition);
   for (size_t i = 0; module != NULL && i < sizeof types / sizeof *types; i++)
     if (PyModule_AddType(module, types[i]) < 0)
