@@ -53,15 +53,24 @@ def require_tensor(
         )
 
 
-def shares_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are views of one allocation, overlapping or not; empty ones are not.
+def overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether the memory from a tensor's first element to its last reaches into another's.
 
-    False while torch.compile traces: its stand-ins for tensors have no storage.
+    False for empty tensors, and while torch.compile traces: its stand-ins have no memory.
     """
     if torch.compiler.is_compiling():
         return False
-    address = left.untyped_storage().data_ptr()
-    return address != 0 and address == right.untyped_storage().data_ptr()
+    left_start, right_start = left.data_ptr(), right.data_ptr()
+    left_end, right_end = left_start + _extent(left), right_start + _extent(right)
+    return left_start < right_end and right_start < left_end
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Return the bytes from the first element to behind the last one."""
+    if tensor.numel() == 0:
+        return 0
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return (1 + sum((size - 1) * stride for size, stride in sizes)) * tensor.element_size()
 
 
 def flat_strides(state: torch.Tensor) -> tuple[int, int, int] | None:

@@ -101,8 +101,8 @@ def final_state_writeback(
 
     Indices are not checked, which would wait for the GPU.
 
-    Raises UsageError for shapes, dtypes or devices that do not fit, and for a cache that shares
-    its storage with what is read.
+    Raises UsageError for shapes, dtypes or devices that do not fit, and for a cache that
+    reaches into what is read.
     """
     checks.require_sizes(_OP, "states", states, "nchunks, H, P, N", None, None, None, None)
     _, nheads, headdim, dstate = states.shape
@@ -119,8 +119,8 @@ def final_state_writeback(
     initial, init_strides = state_arguments.check_initial(_OP, initial_states, *sizes)
     if initial_states is not None:
         state_arguments.require_state_sizes(_OP, "initial_states", initial_states, headdim, dstate)
-        state_arguments.refuse_shared(_OP, final_states_out, "initial_states", initial_states)
-    state_arguments.refuse_shared(_OP, final_states_out, "states", states)
+        state_arguments.refuse_overlap(_OP, final_states_out, "initial_states", initial_states)
+    state_arguments.refuse_overlap(_OP, final_states_out, "states", states)
     require_launchable(_OP, states)
     if num_seqs == 0 or nheads == 0 or dim == 0:
         return

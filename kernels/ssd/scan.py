@@ -92,7 +92,7 @@ def mamba_chunk_scan_combined_varlen(
     ``final_states_out``; else the final states (S, H, P, N) in ``state_dtype``.
     Raises UsageError for shapes, dtypes or devices that do not fit, for intermediate states
     together with ``final_states_out``, for one final argument without the other, and for a
-    cache that shares its storage with ``initial_states``.
+    cache that reaches into ``initial_states``.
     """
     if return_intermediate_states and final_states_out is not None:
         raise arguments.refusal(
@@ -172,7 +172,7 @@ def _check_states(
         if state is not None:
             state_arguments.require_state_sizes(_OP, name, state, headdim, dstate)
     if initial_states is not None:
-        state_arguments.refuse_shared(_OP, final_states_out, "initial_states", initial_states)
+        state_arguments.refuse_overlap(_OP, final_states_out, "initial_states", initial_states)
 
 
 def _result(

@@ -85,13 +85,13 @@ def require_state_sizes(
         raise arguments.wrong_shape(op, argument, state, wanted)
 
 
-def refuse_shared(op: str, cache: torch.Tensor | None, name: str, read: torch.Tensor) -> None:
-    """Raise UsageError if the cache is a view of the allocation that the op reads as ``name``.
+def refuse_overlap(op: str, cache: torch.Tensor | None, name: str, read: torch.Tensor) -> None:
+    """Raise UsageError if the cache reaches into what the op reads as ``name``.
 
     Sequences run in no order, and tuning repeats a launch.
     """
-    if cache is not None and arguments.shares_storage(cache, read):
-        problem = f"shares its storage with {name}, which other programs of the launch read"
+    if cache is not None and arguments.overlap(cache, read):
+        problem = f"overlaps {name}, which other programs of the launch read"
         raise arguments.refusal(op, "final_states_out", problem, f"Pass a copy of {name}.")
 
 

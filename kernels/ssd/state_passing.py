@@ -147,8 +147,8 @@ def state_passing(
 
     Returns (nchunks, H, P*N). Chunks that belong to no sequence are left unwritten.
     Raises UsageError for shapes, dtypes or devices that do not fit, for one of the two final
-    arguments without the other, and for a cache that shares its storage with ``states``
-    or ``initial_states`` (sequences run in no order, and tuning repeats the launch) or whose
+    arguments without the other, and for a cache that reaches into ``states`` or
+    ``initial_states`` (sequences run in no order, and tuning repeats the launch) or whose
     slots, heads or elements share memory with each other.
     """
     _, nheads, dim = _check_inputs(states, dA_cumsum, last_chunk_indices)
@@ -255,10 +255,10 @@ def _check_together(
     """Check what the cache must not share, and must share, with what the kernel reads."""
     if cache is None:
         return
-    state_arguments.refuse_shared(_OP, cache, "states", states)
+    state_arguments.refuse_overlap(_OP, cache, "states", states)
     if initial is None:
         return
-    state_arguments.refuse_shared(_OP, cache, "initial_states", initial)
+    state_arguments.refuse_overlap(_OP, cache, "initial_states", initial)
     if initial.dim() == 4 and initial.shape[3] != cache.shape[3]:
         wanted = f"of P and N {tuple(cache.shape[2:])} as final_states_out"
         raise arguments.wrong_shape(_OP, "initial_states", initial, wanted)

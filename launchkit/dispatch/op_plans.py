@@ -97,7 +97,7 @@ class OpPlans:
         self._refusals: dict[bytes, _Refusal] = {}
         self.core: Any = None
         parameters = list(inspect.signature(op).parameters.values())
-        if native is not None and len(parameters) <= MAX_PARAMS and native.op_plans_possible:
+        if native is not None and len(parameters) <= MAX_PARAMS and extension.makes_op_plans():
             positional = sum(each.kind is not Parameter.KEYWORD_ONLY for each in parameters)
             specs = tuple(
                 (

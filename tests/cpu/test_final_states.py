@@ -43,12 +43,12 @@ BAD = {
         "initial_states has shape",
     ),
     "cache over the states": (
-        {"states": shared[:4], "final_states_out": shared[4:]},
-        "final_states_out shares its storage with states",
+        {"states": shared[2:6], "final_states_out": shared[4:]},
+        "final_states_out overlaps states",
     ),
     "cache over the initial states": (
-        {"initial_states": shared[:2], "final_states_out": shared[4:]},
-        "final_states_out shares its storage with initial_states",
+        {"initial_states": shared[3:5], "final_states_out": shared[4:]},
+        "final_states_out overlaps initial_states",
     ),
     "more sequences than a grid holds": (
         {"last_chunk_indices": torch.zeros(65536, dtype=torch.int32)},

@@ -154,8 +154,8 @@ BAD = {
         "final_state_indices is float32",
     ),
     "in-place cache": (
-        with_cache(final_states_out=shared[2:], initial_states=shared[:2]),
-        "final_states_out shares its storage with initial_states",
+        with_cache(final_states_out=shared[2:], initial_states=shared[1:3]),
+        "final_states_out overlaps initial_states",
     ),
     "both a cache and returned states": (
         with_cache(return_intermediate_states=True),

@@ -103,12 +103,12 @@ BAD = {
         "final_state_indices is float32",
     ),
     "in-place cache": (
-        {"initial_states": shared[:2], "final_states_out": shared[4:]},
-        "final_states_out shares its storage with initial_states",
+        {"initial_states": shared[3:5], "final_states_out": shared[4:]},
+        "final_states_out overlaps initial_states",
     ),
     "cache over the input": (
-        {"states": shared.flatten(2)[:4], "final_states_out": shared[4:]},
-        "final_states_out shares its storage with states",
+        {"states": shared.flatten(2)[3:7], "final_states_out": shared[4:]},
+        "final_states_out overlaps states",
     ),
 }
 

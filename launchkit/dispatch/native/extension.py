@@ -21,6 +21,7 @@ from launchkit.dispatch.native.guard import TENSORS
 _log = logging.getLogger("launchkit")
 
 _configured: ModuleType | None = None
+_op_plans = False
 
 
 def obstacle() -> str | None:
@@ -47,6 +48,11 @@ def _import() -> tuple[ModuleType | None, str | None]:
 def active() -> ModuleType | None:
     """Return the C extension if launches take it now: it was, when launchkit was imported."""
     return _configured if _configured is not None and obstacle() is None else None
+
+
+def makes_op_plans() -> bool:
+    """Tell whether this torch tells the C extension all that an op plan rests on."""
+    return _op_plans
 
 
 def load() -> ModuleType | None:
@@ -77,7 +83,7 @@ def configure(
     ``adopt``: returns a kernel's launcher, making it on the first launch. ``refuse``: raises for
     the launcher of a kernel without configs.
     """
-    global _configured
+    global _configured, _op_plans
     tensor, parameter = TENSORS
     extension.configure(
         tensor=tensor,
@@ -93,10 +99,10 @@ def configure(
         dtype_text=dtype_text,
         refuse=refuse,
     )
-    extension.op_plans_possible = extension.configure_ops(
+    possible = extension.configure_ops(
         (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack),
         torch._C.is_grad_enabled,
         torch.Tensor.requires_grad,
         torch.device,
     )
-    _configured = extension
+    _configured, _op_plans = extension, possible
