@@ -43,11 +43,11 @@ def _torch_types() -> tuple[type, ...]:
     return tuple(each for each in found if isinstance(each, type))
 
 
-class Allocations(TorchDispatchMode):
+class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees each torch operator of a thread: keeps what was allocated, refuses what computes."""
 
     def __init__(self, refuse: Callable[[str], Any]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._refuse = refuse
         self._index: dict[int, int] = {}
         self._held: list[Any] = []
@@ -85,7 +85,7 @@ class Allocations(TorchDispatchMode):
     def leave(self) -> None:
         """Stop looking now, in the middle of the op."""
         if _get_current_dispatch_mode() is self:
-            self.__exit__(None, None, None)
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _is_view(func: Any) -> bool:
@@ -112,7 +112,7 @@ class Watched:
     ) -> Any:
         """Call the function and watch this thread meanwhile."""
         allocations, recording = self.allocations, self.recording
-        allocations.__enter__()
+        allocations.__enter__()  # type: ignore[no-untyped-call]
         recording.start()
         try:
             return function(*args, **kwargs)

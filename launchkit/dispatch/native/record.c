@@ -141,23 +141,39 @@ static bool is_of(PyTypeObject *type, PyObject *types) {
   return false;
 }
 
+/* The type that defines a C method, or that the function belongs to otherwise; borrowed or NULL. */
+static PyTypeObject *owner_of(PyObject *function) {
+  if (Py_IS_TYPE(function, &PyMethodDescr_Type))
+    return PyDescr_TYPE(function);
+  PyObject *self = PyCFunction_Check(function) ? PyCFunction_GET_SELF(function) : NULL;
+  if (self == NULL || PyModule_Check(self))
+    return NULL;
+  PyTypeObject *type = PyType_Check(self) ? (PyTypeObject *)self : Py_TYPE(self);
+  PyObject *name = PyUnicode_FromString(((PyCFunctionObject *)function)->m_ml->ml_name);
+  PyObject *found = name == NULL ? NULL : _PyType_Lookup(type, name);
+  Py_XDECREF(name);
+  bool method = found != NULL && (Py_IS_TYPE(found, &PyMethodDescr_Type) ||
+                                  Py_IS_TYPE(found, &PyClassMethodDescr_Type));
+  return method ? PyDescr_TYPE(found) : type;
+}
+
 /* Whether a C function is of a package whose functions only compute, or launch where it is seen. */
 static bool is_known(Recording *recording, PyObject *function, PyTypeObject *owner) {
   PyObject *module = PyCFunction_Check(function) ? ((PyCFunctionObject *)function)->m_module : NULL;
-  const char *name = module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module)
-                     : owner != NULL                           ? owner->tp_name
-                                                               : NULL;
-  const char *dot = name == NULL ? NULL : strchr(name, '.');
-  PyObject *package = dot != NULL   ? PyUnicode_FromStringAndSize(name, dot - name)
-                      : name != NULL && module == NULL ? PyUnicode_FromString("builtins")
-                      : name != NULL ? PyUnicode_FromString(name)
-                                     : NULL;
+  Py_XINCREF(module);
+  if (module == NULL && owner != NULL)
+    module = PyObject_GetAttrString((PyObject *)owner, "__module__");
+  const char *name = module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : NULL;
+  PyObject *package = NULL;
+  if (name != NULL)
+    package = PyUnicode_FromStringAndSize(name, (Py_ssize_t)strcspn(name, "."));
   int known = package == NULL ? -1 : PySet_Contains(recording->modules, package);
-  if (known == 0 && recording->reason == NULL)
+  if (known != 1 && recording->reason == NULL)
     recording->reason = PyUnicode_FromFormat("it calls %R", function);
   Py_XDECREF(package);
+  Py_XDECREF(module);
   PyErr_Clear();
-  return known > 0;
+  return known == 1;
 }
 
 static int on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg) {
@@ -168,11 +184,7 @@ static int on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *ar
       set_reason(recording, "a launch went through Triton");
     Py_DECREF(code);
   } else if (what == PyTrace_C_CALL && arg != NULL) {
-    PyTypeObject *owner = NULL;
-    if (PyCFunction_Check(arg) && PyCFunction_GET_SELF(arg) != NULL)
-      owner = Py_TYPE(PyCFunction_GET_SELF(arg));
-    else if (Py_IS_TYPE(arg, &PyMethodDescr_Type))
-      owner = PyDescr_TYPE(arg);
+    PyTypeObject *owner = owner_of(arg);
     if (in_tuple(recording->functions, arg) || (owner != NULL && is_of(owner, recording->types)))
       set_reason(recording, "it waits for the GPU, or changes streams");
     else if (!is_known(recording, arg, owner))
