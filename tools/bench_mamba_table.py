@@ -14,6 +14,7 @@ _STEPS = {
     "fused_write": "+ fused\nwrite",
     "launch_autotuned": "+ launch_\nautotuned",
     "lean_wrappers": "+ lean\nwrappers",
+    "op_plan": "+ op\nplan",
 }
 _OPS = {"layer": "layer", "final_state_writeback": "write-back"}
 

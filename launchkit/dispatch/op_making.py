@@ -20,7 +20,7 @@ _PART_BYTES = 512
 _CONSTANTS = (type(None), bool, int, float, str, torch.dtype, torch.device)
 
 
-class NoPlan(Exception):
+class NoPlanError(Exception):
     """A call from which no plan can be made. ``final``: nor from a later one of its kind."""
 
     def __init__(self, reason: str, *, final: bool = True) -> None:
@@ -43,7 +43,7 @@ def make_plan(
     to its core.
 
     Raises:
-        NoPlan: it cannot be repeated, or it is not known to be.
+        NoPlanError: it cannot be repeated, or it is not known to be.
     """
     _check_launches(watched, direct)
     returned = result if type(result) in (tuple, list) else (result,)
@@ -62,7 +62,9 @@ def make_plan(
         container,
     )
     if plan is None:
-        raise NoPlan("a kernel gets a tensor that is neither an argument nor allocated by the op")
+        raise NoPlanError(
+            "a kernel gets a tensor that is neither an argument nor allocated by the op"
+        )
     return plan
 
 
@@ -70,15 +72,15 @@ def _check_launches(watched: Watched, direct: bool) -> None:
     reason = watched.recording.reason
     if reason is not None:
         # Tuning, and imports that are made late, come once.
-        raise NoPlan(reason, final=not ("through Triton" in reason or "it calls" in reason))
+        raise NoPlanError(reason, final=not ("through Triton" in reason or "it calls" in reason))
     launches = watched.recording.launches()
     if not launches:
-        raise NoPlan("it launches nothing")
+        raise NoPlanError("it launches nothing")
     for entry, core, device, stream in launches:
         if (device, stream) != (watched.device, watched.stream):
-            raise NoPlan("it launches on another device or stream than the current one")
+            raise NoPlanError("it launches on another device or stream than the current one")
         if direct and entry.fast is not core:
-            raise NoPlan(f"{entry.name} is launched by way of Python", final=False)
+            raise NoPlanError(f"{entry.name} is launched by way of Python", final=False)
 
 
 class _Layout:
@@ -102,9 +104,11 @@ class _Layout:
                 return _ARGUMENT, index
         number = self._allocations.find(item)
         if number is None:
-            raise NoPlan(f"it returns a {type(item).__name__} that it neither got nor allocated")
+            raise NoPlanError(
+                f"it returns a {type(item).__name__} that it neither got nor allocated"
+            )
         if item.requires_grad:
-            raise NoPlan("its result carries gradients")
+            raise NoPlanError("its result carries gradients")
         if number not in self._places:
             self._check_place(item)
             self._places[number] = (_RESULT, len(self.makers))
@@ -142,9 +146,9 @@ class _Layout:
         if device.type != ("cuda" if on_cuda else "cpu") or (
             on_cuda and device.index != self._device
         ):
-            raise NoPlan(f"it allocates on {device}")
+            raise NoPlanError(f"it allocates on {device}")
         if tensor.data_ptr() % 16:
-            raise NoPlan("torch's allocator does not align")
+            raise NoPlanError("torch's allocator does not align")
 
 
 def _maker(tensor: torch.Tensor) -> Any:

@@ -14,7 +14,7 @@ from launchkit.dispatch import launcher
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.native import extension, premises
 from launchkit.dispatch.native.c_core import MAX_PARAMS
-from launchkit.dispatch.op_making import NoPlan, make_plan
+from launchkit.dispatch.op_making import NoPlanError, make_plan
 from launchkit.dispatch.op_recording import Watched, is_watchable
 from launchkit.errors import UsageError, VerifyError
 
@@ -206,7 +206,7 @@ class OpPlans:
         result = watched.call(self._op, args, kwargs)
         try:
             plan = make_plan(self._native, key, watched, tensors, result, direct=not verify)
-        except NoPlan as refusal:
+        except NoPlanError as refusal:
             if held and refusal.final:
                 self._raise_difference(known, refusal.reason)
             self._refuse(key, refusal)
@@ -218,7 +218,7 @@ class OpPlans:
         self.core.keep(plan)
         return result
 
-    def _refuse(self, key: bytes, refusal: NoPlan) -> None:
+    def _refuse(self, key: bytes, refusal: NoPlanError) -> None:
         self.core.count(refusal.reason)
         if len(self._refusals) >= 4 * MAX_OP_PLANS:
             self._refusals.clear()

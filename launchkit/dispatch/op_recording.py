@@ -24,10 +24,13 @@ _ALLOCATING = {
 # Packages whose C functions compute from their arguments alone, or launch where it is seen. Not
 # among them: time, random, os and whatever else makes a call differ from the one before it.
 _KNOWN_PACKAGES = frozenset(
-    ("builtins", "_imp", "collections", "functools", "_functools", "itertools", "launchkit", "math")
-    + ("nvtx", "operator", "_operator", "torch", "triton", "_abc", "_thread", "_weakref")
-    + ("contextlib", "types", "typing", "_typing", "sys", "inspect", "enum", "pybind11_builtins")
-)
+    (
+        "_abc", "_functools", "_imp", "_operator", "_thread", "_typing", "_weakref", "builtins",
+        "collections", "contextlib", "enum", "functools", "inspect", "itertools", "launchkit",
+        "math", "nvtx", "operator", "pybind11_builtins", "sys", "torch", "triton", "types",
+        "typing",
+    )
+)  # fmt: skip
 
 
 def _torch_functions() -> tuple[Any, ...]:

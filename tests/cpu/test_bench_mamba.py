@@ -65,7 +65,7 @@ def test_ratios_are_those_of_the_medians(document):
     medians = {
         (r["case"], r["step"]): r["median_us"] for r in document["rows"] if r["op"] == "layer"
     }
-    assert len(document["ratios"]) == 2 * 3
+    assert len(document["ratios"]) == 2 * 4
     for ratio in document["ratios"]:
         assert (ratio["of"], ratio["op"], ratio["time"]) == ("launchkit", "layer", "host")
         quotient = medians[ratio["case"], STEPS[-1]] / medians[ratio["case"], ratio["over"]]

@@ -97,7 +97,7 @@ def asks_the_time(x, out):
 
 def draws_a_number(x, out):
     launch(x, out)
-    random.random()  # noqa: S311
+    random.random()
 
 
 def allocates_elsewhere(x, out):
@@ -344,7 +344,7 @@ class TestMemory:
         assert [watcher() for watcher in watchers] == [None, None]
 
     def test_op_that_is_dropped_is_collected(self):
-        op, x, out = self.planned()
+        op, *_ = self.planned()
         gone = weakref.ref(op.op_plans)
         del op
         gc.collect()

@@ -78,7 +78,7 @@ def test_replay_launches_without_a_line_of_the_op(x, out):
         lambda op, x, out: op(x, out=out),
         lambda op, x, out: op(out=out, x=x),
         lambda op, x, out: op(x, out, 1.0, "plain", None, (0.0, float("inf")), times=1),
-        lambda op, x, out: op(**{"x": x, "out": out, "shift": None}),
+        lambda op, x, out: op(x=x, out=out, shift=None),
     ],
 )
 def test_every_form_of_a_call_is_the_same_call(op, x, out, form):
