@@ -90,6 +90,7 @@ class _Layout:
         self._allocations = watched.allocations
         self._arguments = tensors
         self._device = watched.device
+        self._on_cuda = seam.device_source().tensors_on_cuda
         self._used = watched.recording.tensors()
         self._places: dict[int, tuple[int, int]] = {}
         self.makers: list[Any] = []
@@ -142,9 +143,8 @@ class _Layout:
 
     def _check_place(self, tensor: torch.Tensor) -> None:
         device = tensor.device
-        on_cuda = seam.device_source().tensors_on_cuda
-        if device.type != ("cuda" if on_cuda else "cpu") or (
-            on_cuda and device.index != self._device
+        if device.type != ("cuda" if self._on_cuda else "cpu") or (
+            self._on_cuda and device.index != self._device
         ):
             raise NoPlanError(f"it allocates on {device}")
         if tensor.data_ptr() % 16:

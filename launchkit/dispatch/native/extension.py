@@ -103,6 +103,7 @@ def configure(
         (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack),
         torch._C.is_grad_enabled,
         torch.Tensor.requires_grad,
+        torch._C._dynamo.eval_frame.get_eval_frame_callback,
         torch.device,
     )
     _configured, _op_plans = extension, possible

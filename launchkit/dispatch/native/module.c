@@ -69,8 +69,8 @@ static PyMethodDef functions[] = {
      "make_launch_function(functools.partial, function, autotuned): a function that launches, and "
      "that torch.compile takes for the given one."},
     {"configure_ops", configure_ops, METH_VARARGS,
-     "configure_ops(functions that count torch's modes, is_grad_enabled, requires_grad, device "
-     "type): tell op plans what they go by; returns whether there can be any."},
+     "configure_ops(functions that count torch's modes, is_grad_enabled, requires_grad, frame "
+     "callback, device type): tell op plans what they go by; returns whether there can be any."},
     {"make_op", make_op, METH_VARARGS,
      "make_op(functools.partial, function, OpCore): a function that replays, and that "
      "torch.compile takes for the given one."},

@@ -95,6 +95,13 @@ static int arm_if_need_be(OpCore *core) {
 
 /* Let Python decide: to watch the op, or to run it as it is. */
 static PyObject *plan_it(OpCore *core, OpCall *call, const Given *given) {
+  /* Dynamo would take the frames below for the program's, and compile them. */
+  PyObject *compiles = op_state.compiles_frames.call(op_state.compiles_frames.self, NULL);
+  if (compiles == NULL)
+    return NULL;
+  Py_DECREF(compiles);
+  if (compiles != Py_None)
+    return as_it_is(core, given, "torch.compile looks at each frame");
   Py_ssize_t nargs = PyVectorcall_NARGS(given->nargsf);
   PyObject *key = PyBytes_FromStringAndSize((char *)call->words, call->word_count * sizeof(uint64_t));
   PyObject *tensors = key == NULL ? NULL : tuple_of(call->tensors, call->tensor_count);
@@ -254,12 +261,12 @@ static int take_question(PyObject *function, Question *question) {
   return 1;
 }
 
-/* configure_ops(modes, is_grad_enabled, requires_grad, device): whether there can be op plans. */
+/* configure_ops(modes, is_grad_enabled, requires_grad, frame callback, device): whether there can be op plans. */
 PyObject *configure_ops(PyObject *Py_UNUSED(module), PyObject *args) {
-  PyObject *modes, *recorded, *required;
+  PyObject *modes, *recorded, *required, *compiles;
   PyTypeObject *device;
-  if (!PyArg_ParseTuple(args, "O!OOO!:configure_ops", &PyTuple_Type, &modes, &recorded, &required,
-                        &PyType_Type, &device))
+  if (!PyArg_ParseTuple(args, "O!OOOO!:configure_ops", &PyTuple_Type, &modes, &recorded, &required,
+                        &compiles, &PyType_Type, &device))
     return NULL;
   OpState found = {.device = (PyTypeObject *)Py_NewRef(device),
                    .arm = PyUnicode_InternFromString("arm"),
@@ -269,6 +276,7 @@ PyObject *configure_ops(PyObject *Py_UNUSED(module), PyObject *args) {
   Py_ssize_t count = PyTuple_GET_SIZE(modes);
   bool known = count <= MAX_MODES && rt.read_tensor != NULL && rt.allocate != NULL &&
                take_question(recorded, &found.records_gradients) &&
+               take_question(compiles, &found.compiles_frames) &&
                Py_IS_TYPE(required, &PyGetSetDescr_Type);
   for (Py_ssize_t i = 0; known && i < count; i++)
     known = take_question(PyTuple_GET_ITEM(modes, i), &found.modes[found.mode_count++]);

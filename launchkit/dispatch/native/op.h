@@ -105,7 +105,7 @@ typedef struct {
 typedef struct {
   Question modes[MAX_MODES]; /* each counts modes that see what torch does */
   int mode_count;
-  Question records_gradients;
+  Question records_gradients, compiles_frames;
   getter requires_grad;
   void *requires_grad_closure;
   PyTypeObject *device;
