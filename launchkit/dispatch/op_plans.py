@@ -46,11 +46,10 @@ def planned(op: _OpT) -> _OpT:
     _check(op)
     native = extension.active()
     plans = OpPlans(op, native)
-    if plans.core is None:
-        made: Any = functools.partial(op)
-    else:
-        made = native.make_op(functools.partial, plans.core)  # type: ignore[union-attr]
-    functools.update_wrapper(made, op)
+    made: Any = op
+    if native is not None and plans.core is not None:
+        made = native.make_op(functools.partial, plans.core)
+        functools.update_wrapper(made, op)
     made.op_plans = plans
     return made  # type: ignore[no-any-return]
 

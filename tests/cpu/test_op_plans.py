@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 import sample_ops
@@ -336,3 +339,15 @@ class TestIsTheFunction:
         for thing in (suspends, yields, takes_all, takes_names, len, 3, torch.nn.Linear):
             with pytest.raises(UsageError):
                 launchkit.planned(thing)
+
+
+def test_without_the_c_core_it_is_the_function_itself():
+    code = (
+        "import pickle, sample_ops, launchkit\n"
+        "op = launchkit.planned(sample_ops.copy_twice)\n"
+        "assert op is sample_ops.copy_twice is pickle.loads(pickle.dumps(op))\n"
+        "assert (op.op_plans.replays, len(op.op_plans), op.op_plans.plans) == (0, 0, [])\n"
+        "op.op_plans.clear()\n"
+    )
+    environment = {**os.environ, "LAUNCHKIT_NATIVE": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
