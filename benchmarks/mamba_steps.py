@@ -7,6 +7,7 @@ one thing that saves host time to the step before it.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,10 +20,10 @@ from launchkit.benchmarks.ssd_before import final_state_writeback_separate
 from launchkit.benchmarks.ssd_before_scan import scan_before
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
 
-STEPS = ("baseline", "fused_write", "launch_autotuned", "lean_wrappers")
+STEPS = ("baseline", "fused_write", "launch_autotuned", "lean_wrappers", "op_plan")
 """Cumulative: Triton's Autotuner with a separate write-back; the state-passing kernel writes the
-final states; ``launch_autotuned`` in place of ``kernel[grid]``; launchkit's own wrappers, which is
-``launchkit.kernels.ssd``."""
+final states; ``launch_autotuned`` in place of ``kernel[grid]``; launchkit's own wrappers; the op is
+replayed from its plan, which is ``launchkit.kernels.ssd`` as it stands."""
 
 OPS = ("ssd_scan", "final_state_writeback", "layer")
 """The scan, with the write-back where the step has fused it; the write-back; the two together."""
@@ -47,7 +48,8 @@ def parts(inputs: ScanInputs, triton_kernels: ScanKernels, ours: ScanKernels) ->
         *_separate("baseline", baseline, inputs),
         *_fused("fused_write", baseline, inputs),
         *_fused("launch_autotuned", functools.partial(scan_before, _by_launchkit(ours)), inputs),
-        *_fused("lean_wrappers", mamba_chunk_scan_combined_varlen, inputs),
+        *_fused("lean_wrappers", inspect.unwrap(mamba_chunk_scan_combined_varlen), inputs),
+        *_fused("op_plan", mamba_chunk_scan_combined_varlen, inputs),
     ]
 
 

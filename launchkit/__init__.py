@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from launchkit.dispatch.decorator import autotuned as autotuned
     from launchkit.dispatch.launcher import launch as launch
     from launchkit.dispatch.launcher import launch_autotuned as launch_autotuned
+    from launchkit.dispatch.op_plans import planned as planned
     from launchkit.dispatch.stores import use_store as use_store
     from launchkit.errors import LaunchkitError as LaunchkitError
     from launchkit.profiling.launch_profile import LaunchProfile as LaunchProfile
@@ -40,6 +41,7 @@ _HOMES = {
     "launch": "launchkit.dispatch.launcher",
     "launch_autotuned": "launchkit.dispatch.launcher",
     "open_store": "launchkit.store",
+    "planned": "launchkit.dispatch.op_plans",
     "profile_launches": "launchkit.profiling.recorder",
     "use_store": "launchkit.dispatch.stores",
 }
@@ -60,6 +62,7 @@ __all__ = [
     "launch",
     "launch_autotuned",
     "open_store",
+    "planned",
     "profile_launches",
     "use_store",
 ]

@@ -26,14 +26,16 @@ class Settings:
     """LAUNCHKIT_DISABLE: every launch is plain Triton."""
     verify: bool
     """LAUNCHKIT_VERIFY: every shortcut is compared with Triton's own choice."""
+    native: bool
+    """LAUNCHKIT_NATIVE: launches take the C core where there is one."""
     store: str | None
     """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
     compiler: str | None
     """CC: the C compiler; None is gcc, clang or cc, whichever is found."""
 
 
-def _flag(name: str) -> bool:
-    text = os.environ.get(name, "").strip().lower()
+def _flag(name: str, default: str = "0") -> bool:
+    text = (os.environ.get(name) or default).strip().lower()
     if text not in _TRUE | _FALSE:
         raise UsageError(f"{name}={text!r} is neither on nor off. Set it to 1 or 0.", name=name)
     return text in _TRUE
@@ -43,6 +45,7 @@ def _read() -> Settings:
     return Settings(
         disable=_flag("LAUNCHKIT_DISABLE"),
         verify=_flag("LAUNCHKIT_VERIFY"),
+        native=_flag("LAUNCHKIT_NATIVE", default="1"),
         store=os.environ.get("LAUNCHKIT_STORE") or None,
         compiler=os.environ.get("CC") or None,
     )

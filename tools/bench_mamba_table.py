@@ -10,10 +10,11 @@ from rich.table import Table
 from launchkit.tools.bench_output import plain_table, print_title, where, wide_console
 
 _STEPS = {
-    "baseline": "baseline",
+    "baseline": "base-\nline",
     "fused_write": "+ fused\nwrite",
     "launch_autotuned": "+ tuned\nlaunch",
-    "lean_wrappers": "+ lean\nwrappers",
+    "lean_wrappers": "+ lean\ncode",
+    "op_plan": "+ op\nplan",
 }
 _OPS = {"layer": "layer", "final_state_writeback": "write-back"}
 
@@ -21,8 +22,8 @@ _LEGEND = (
     "Medians of one layer: the scan, and the write-back of final states into the cache. S "
     "sequences, T tokens in all; init: with initial states. baseline: Triton's Autotuner, einops "
     "views, four device guards, a write-back of its own with torch. Each further column adds one "
-    "change: the scan writes final states itself; launchkit's launches; launchkit's wrappers. "
-    "A fused write-back launches nothing: its time is the layer's less that of a scan without "
+    "change: the scan writes final states itself; launchkit's launches; launchkit's wrappers; the "
+    "op replayed from its plan. A fused write-back launches nothing: its time is the layer's less that of a scan without "
     "it, where a few µs either way are noise. ratio: launchkit ÷ baseline; smaller is better."
 )
 _GPU_LEGEND = " GPU: the same five kernels in a CUDA graph, launchkit's launches ÷ Triton's."
@@ -55,7 +56,7 @@ def show(document: dict[str, Any]) -> None:
 
 def _table(title: str, gpu: bool) -> Table:
     table = plain_table(title, padding=0)
-    for heading in ("S", "T", "init", "", "launches", *_STEPS.values(), "ratio"):
+    for heading in ("S", "T", "init", "", "laun-\nches", *_STEPS.values(), "ratio"):
         left = heading in ("init", "")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     if gpu:

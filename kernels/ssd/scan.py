@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from launchkit import planned
 from launchkit.kernels import arguments
 from launchkit.kernels.overlap import refuse_overlaps
 from launchkit.kernels.placement import device_guard, require_launchable, require_products
@@ -24,6 +25,7 @@ from launchkit.kernels.ssd.state_passing import launch_state_passing
 _OP = "mamba_chunk_scan_combined_varlen"
 
 
+@planned
 def mamba_chunk_scan_combined_varlen(
     x: torch.Tensor,
     dt: torch.Tensor,

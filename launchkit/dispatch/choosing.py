@@ -23,7 +23,7 @@ from launchkit.configs import (
 )
 from launchkit.dispatch import fingerprint, tuning
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.layers import kernel_name
+from launchkit.dispatch.layers import autotune_key, autotuner_knows, kernel_name
 from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.stores import store_record, stored_record
 from launchkit.errors import CaptureError, TuningFailedError, UnfingerprintableError
@@ -124,8 +124,8 @@ class ConfigChooser:
     def refuse_capture(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise CaptureError where Triton's own Autotuner would benchmark during a capture."""
         if len(self._autotuner.configs) > 1 and seam.is_capturing():
-            key = seam.autotune_key(self._autotuner, args, kwargs)
-            if not seam.autotuner_knows(self._autotuner, key):
+            key = autotune_key(self._autotuner, args, kwargs)
+            if not autotuner_knows(self._autotuner, key):
                 raise CaptureError(self._name)
 
     def _find(self, choices: _Choices, question: _Question) -> Any:
@@ -146,7 +146,7 @@ class ConfigChooser:
         # Neither a choice of one nor a run that executes nothing is worth an identity.
         decided = len(configs) == 1 or not seam.executes()
         identities = [] if decided else [identify(config.all_kwargs()) for config in configs]
-        triton_key = seam.autotune_key(self._autotuner, *arguments)
+        triton_key = autotune_key(self._autotuner, *arguments)
         return _Question(place, arguments, triton_key, configs, identities)
 
     def _known(self, question: _Question) -> Any | None:

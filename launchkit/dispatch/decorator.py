@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launcher import launch_adopted
+from launchkit.dispatch.native.entries import Subscript
 from launchkit.errors import UsageError
 
 
-class AutotunedKernel(seam.Autotuner):  # type: ignore[misc]
+class AutotunedKernel(Subscript, seam.Autotuner):  # type: ignore[misc]
     """A Triton Autotuner whose ``kernel[grid](...)`` takes launchkit's fast path.
 
     A subclass of Triton's, so that torch.compile, ``wrap_triton`` and code that reads
@@ -28,9 +28,6 @@ class AutotunedKernel(seam.Autotuner):  # type: ignore[misc]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse: a kernel is launched with a grid."""
         raise UsageError(f"{self!r} was called without a grid. Write kernel[grid](...).")
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return functools.partial(launch_adopted, self, grid)
 
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch, or with ``warmup`` compile only, as Triton's Autotuner does."""

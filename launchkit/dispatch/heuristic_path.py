@@ -10,7 +10,8 @@ from typing import Any
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
 from launchkit.dispatch.layers import KernelParts
-from launchkit.dispatch.native.python_core import MISS, PythonCore
+from launchkit.dispatch.native.fronts import MISS
+from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.plan import ConfigPin
 
 
@@ -28,7 +29,7 @@ class HeuristicLauncher(AutotunedLauncher):
     def _front(self) -> LaunchFn:
         return self._launch
 
-    def _make_core(self, keys: tuple[str, ...], supplied: frozenset[str]) -> PythonCore | None:
+    def _make_core(self, keys: tuple[str, ...], supplied: frozenset[str]) -> Core | None:
         return None  # the inner kernel's launcher has the plans
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:

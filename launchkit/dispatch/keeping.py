@@ -7,7 +7,10 @@ from inspect import Parameter
 from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.native import extension
+from launchkit.dispatch.native.c_core import MAX_PARAMS, CCore
 from launchkit.dispatch.native.guard import ParamSpec, generable
+from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.native.python_core import PythonCore
 from launchkit.dispatch.plan import ConfigPin, LaunchPlan
 from launchkit.errors import VerifyError
@@ -20,7 +23,7 @@ def make_core(
     autotuner: Any = None,
     choose_only: bool = False,
     relink: Callable[[Callable[..., Any]], None] = lambda launch: None,
-) -> PythonCore | None:
+) -> Core | None:
     """Return a core for a kernel, or None for a signature or mode that it does not cover."""
     if seam.interpreting():
         return None
@@ -46,11 +49,14 @@ def make_core(
     )
     if not generable(params):
         return None
+    native = extension.active() if len(params) <= MAX_PARAMS else None
+    if native is not None:
+        return CCore(native, params, jit, autotuner, choose_only)
     return PythonCore(params, jit, autotuner, choose_only, relink)
 
 
 def keep_plan(
-    core: PythonCore | None,
+    core: Core | None,
     jit: Any,
     compiled: Any,
     args: tuple[Any, ...],
@@ -66,7 +72,7 @@ def keep_plan(
     supplied = {**core.defaults, **{n: v for n, v in given.items() if n in core.parameters}}
 
     def make_plan() -> LaunchPlan | None:
-        place = seam.cache_slot(jit, seam.current_device(), compiled)
+        place = seam.cache_place(jit, seam.current_device(), compiled)
         if place is None:
             return None
         return LaunchPlan(compiled, place, seam.used_globals(jit), choice, supplied)
@@ -76,7 +82,7 @@ def keep_plan(
 
 
 def renew(
-    core: PythonCore,
+    core: Core,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     configs: Any,
@@ -88,16 +94,15 @@ def renew(
         # A plan is there and its check fails: something that bodies hold on to has changed.
         core.clear()
         slot = core.slot(args, kwargs)
-    # Bodies check against the config list of the time they are made: a choice from another
-    # state of it must not come under their guard.
-    if slot is not None and slot[0].namespace["__configs"] == configs:
+    # A choice from another state of the config list must not come under this one's guard.
+    if slot is not None and core.accepts(slot, configs):
         plan = make_plan()
         if plan is not None:
             core.insert(slot, plan)
 
 
 def verify_plan(
-    core: PythonCore | None,
+    core: Core | None,
     runner: Any,
     name: str,
     args: tuple[Any, ...],

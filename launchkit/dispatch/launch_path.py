@@ -16,7 +16,9 @@ from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.dispatch.keeping import keep_plan, make_core, renew, verify_plan
 from launchkit.dispatch.layers import KernelParts, kernel_name
-from launchkit.dispatch.native.python_core import MISS, PythonCore
+from launchkit.dispatch.native.entries import Entry
+from launchkit.dispatch.native.fronts import MISS
+from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.plan import ConfigPin
 from launchkit.errors import UnfingerprintableError
 
@@ -27,14 +29,14 @@ LaunchFn = Callable[..., Any]
 _link_lock = threading.RLock()
 
 
-class Launcher:
+class Launcher(Entry):
     """The launch of one kernel object: ``fast(grid, *args, **kwargs)`` may return MISS, then
     ``slow(grid, args, kwargs)`` launches."""
 
-    autotuned = False
-
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
+        super().__init__()
         self.kernel = kernel
+        self.autotuned = False
         self.name = getattr(kernel, "declared_name", None) or kernel_name(kernel)
         self._parts = parts
         self._wrapped: LaunchFn | None = None
@@ -117,16 +119,15 @@ def _always_miss(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
 class AutotunedLauncher(Launcher):
     """Launches of an autotuned kernel whose plan is implied by the arguments alone."""
 
-    autotuned = True
-
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__(kernel, parts)
+        self.autotuned = True
         self._tuner: Any = parts.autotuner
         self._chooser = ConfigChooser(
             self._tuner, parts.jit, getattr(kernel, "declared_name", None)
         )
-        self._core: PythonCore | None = None
-        self._choices: PythonCore | None = None
+        self._core: Core | None = None
+        self._choices: Core | None = None
         self._supplied: frozenset[str] = frozenset()
         self._fitted: tuple[Any, ...] = ()
         self._fit_cores()
@@ -147,7 +148,7 @@ class AutotunedLauncher(Launcher):
         self._fitted = (supplied, keys, plain)
         self.link(self._front())
 
-    def _make_core(self, keys: tuple[str, ...], supplied: frozenset[str]) -> PythonCore | None:
+    def _make_core(self, keys: tuple[str, ...], supplied: frozenset[str]) -> Core | None:
         def relink(launch: LaunchFn) -> None:
             # A core that was replaced meanwhile must not come back.
             if core is self._core:

@@ -22,10 +22,12 @@ from launchkit.dispatch.launch_path import (
     LaunchFn,
 )
 from launchkit.dispatch.layers import KernelParts, has_own_launch, take_apart
-from launchkit.dispatch.native.python_core import MISS
+from launchkit.dispatch.native import entries
+from launchkit.dispatch.native.fronts import MISS
 from launchkit.errors import NotAutotunedError
 
 
+@entries.launch_function(autotuned=True)
 def launch_autotuned(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Launch an autotuned Triton kernel with its tuned config, at a fraction of the host cost.
 
@@ -55,11 +57,12 @@ def launch_autotuned(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> An
     if launcher is None or launcher.kernel is not kernel:
         launcher = adopt(kernel)
     if not launcher.autotuned:
-        raise NotAutotunedError(launcher.name)
+        _refuse(launcher)
     result = launcher.fast(grid, *args, **kwargs)
     return launcher.slow(grid, args, kwargs) if result is MISS else result
 
 
+@entries.launch_function(autotuned=False)
 def launch(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Launch any Triton kernel directly; for a plain ``@triton.jit`` kernel nothing is tuned.
 
@@ -131,6 +134,18 @@ def adopt(kernel: Any) -> Launcher:
         _launchers.add(launcher)
         kernel._launchkit_entry = launcher
         return launcher
+
+
+def _refuse(launcher: Launcher) -> None:
+    raise NotAutotunedError(launcher.name)
+
+
+entries.configure(launch_adopted, adopt, _refuse)
+
+
+def launch_slot_is_set() -> bool:
+    """Tell whether launches go through a function that ``set_launch_slot`` was given."""
+    return _slot is not None
 
 
 def set_launch_slot(wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,3 +92,22 @@ def _overrides(layer: Any, base: type, names: tuple[str, ...]) -> bool:
     ]
     on_itself = set(vars(layer)) - {"do_bench"}
     return any(name in on_itself or any(name in cls for cls in below) for name in names)
+
+
+def autotune_key(
+    autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Return the key that Triton's Autotuner makes for a launch: values, then dtypes in call order."""
+    named = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
+    named = {name: value for name, value in named.items() if name in autotuner.arg_names}
+    values = [named[name] for name in autotuner.keys if name in named]
+    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+    return (*values, *dtypes)
+
+
+def autotuner_knows(autotuner: Any, key: tuple[Any, ...]) -> bool:
+    """Tell whether Triton's Autotuner has a config for a key, or will refuse the key."""
+    try:
+        return key in autotuner.cache
+    except TypeError:  # an unhashable value: Triton raises the same, before it measures
+        return True

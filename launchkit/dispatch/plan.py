@@ -37,14 +37,14 @@ class LaunchPlan(ConfigPin):
     """
 
     __slots__ = (
-        "annotations", "cache", "cache_key", "call", "compiled", "cooperative", "direct",
-        "function", "globals", "metadata", "pdl", "signature", "supplied",
+        "annotations", "cache", "cache_entry", "cache_key", "call", "compiled", "cooperative",
+        "device", "direct", "function", "globals", "metadata", "pdl", "signature", "supplied",
     )  # fmt: skip
 
     def __init__(
         self,
         compiled: Any,
-        slot: tuple[dict[Any, Any], Any],
+        place: seam.CachePlace,
         used_globals: tuple[tuple[str, Any, dict[str, Any]], ...],
         choice: ConfigPin | None,
         supplied: Mapping[str, Any],
@@ -52,7 +52,8 @@ class LaunchPlan(ConfigPin):
         super().__init__(*((None, None) if choice is None else (choice.config, choice.configs)))
         bound = seam.bind_launch(compiled)
         self.compiled = compiled
-        self.cache, self.cache_key = slot
+        self.device, self.cache_entry, self.cache_key = place
+        self.cache = self.cache_entry[0]
         self.globals = used_globals
         self.supplied = dict(supplied)
         self.direct = bound.direct

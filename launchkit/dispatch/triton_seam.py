@@ -8,13 +8,14 @@ lives in Triton's own cache. Read in Triton 3.4 to 3.9; what is not known takes 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import triton
 from triton import knobs
+from triton.backends.nvidia.driver import CudaLauncher
 from triton.compiler import CompiledKernel
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.language import dtype as triton_dtype
@@ -49,20 +50,11 @@ CONFIG_ERRORS: tuple[type[BaseException], ...] = tuple(
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
+PROVEN = ((3, 6), (3, 9))
+"""Versions whose compiled C launcher and parameter layout tests have proven."""
+
 BINDS_KEYWORD_ONLY = VERSION >= (3, 9)
 """Whether Triton refuses a keyword-only argument given by position, as Python does."""
-
-# How the compiled C launcher takes its arguments, per proven version. {args} are the kernel's
-# arguments in signature order, folded ones included: the launcher skips those itself.
-_C_LAUNCH: dict[tuple[int, ...], str] = {
-    (3, 6): "__call(__x, __y, __z, __stream, __plan.function, __plan.cooperative, __plan.pdl, "
-    "None, None, __plan.metadata, None, None, None{args})",
-    (3, 9): "__call(__x, __y, __z, __stream, __plan.function, __plan.cooperative, __plan.pdl, "
-    "__plan.metadata, None, None, None, None, None, __plan.annotations, __plan.signature, ({tuple}))",
-}
-_RUN_LAUNCH = (
-    "__call(__x, __y, __z, __stream, __plan.function, __plan.metadata, None, None, None{args})"
-)
 
 # What Triton itself reads at each launch and what sends the launch back to Triton when in use.
 LAUNCH_GUARD = " or ".join(
@@ -182,6 +174,77 @@ def launch_namespace(jit: Any) -> dict[str, Any]:
     }
 
 
+Attributes: TypeAlias = "list[tuple[Any, list[str]]]"
+"""Objects, and the names of attributes that are read of them."""
+
+
+def launch_state(jit: Any) -> tuple[Attributes, Attributes, list[Any]]:
+    """Return what Triton reads at each launch: attributes that must stay, switches that must be
+    off, lists that must be empty. With None for the kernel: what a choice of config rests on.
+    """
+    active = "_active" if hasattr(driver_config, "_active") else "active"
+    if jit is None:
+        return [(driver_config, [active])], [], []
+    hooks = ["launch_enter_hook", "launch_exit_hook"]
+    state: Attributes = [
+        (driver_config, [active]),
+        (knobs.runtime, [*hooks, "add_stages_inspection_hook"]),
+        (jit, ["pre_run_hooks", "device_caches"]),
+    ]
+    switches: Attributes = [
+        (knobs.runtime, ["debug"]),
+        (knobs.compilation, ["instrumentation_mode", "fpsan_homomorphic_casts"]),
+        (jit, ["debug"]),
+    ]
+    chains = [hook for name in hooks if hasattr(hook := getattr(knobs.runtime, name), "calls")]
+    state += [(chain, ["calls"]) for chain in chains]
+    return state, switches, [jit.pre_run_hooks, *(chain.calls for chain in chains)]
+
+
+@dataclass(frozen=True)
+class DeviceSource:
+    """Where the current device and stream are read, and which tensors are the device's."""
+
+    device: Any
+    """A function without arguments, or a dictionary and the key of the ordinal."""
+    stream: Any
+    """A function of the ordinal, or a dictionary and a key; None: torch's current stream."""
+    tensors_on_cuda: bool
+    """False: CPU tensors stand for the device's, as in host-only mode."""
+
+
+def device_source() -> DeviceSource:
+    """Return how the active driver tells the current device and stream."""
+    active = driver_config.active
+    if getattr(active, "host_only", False):
+        values = vars(active)
+        on_cuda = active.expected_device_type == "cuda"
+        return DeviceSource((values, "device"), (values, "stream"), on_cuda)
+    torchs = active.get_current_stream is getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    stream = None if torchs else active.get_current_stream
+    return DeviceSource(_fast_device(active), stream, tensors_on_cuda=True)
+
+
+def launch_codes() -> tuple[Any, ...]:
+    """Return the code of what every launch through Triton passes, and no shortcut does."""
+    return (CudaLauncher.__call__.__code__,)
+
+
+def current_stream(device: int) -> int:
+    """Return the handle of the stream that launches on a device go to now."""
+    return int(driver_config.active.get_current_stream(device))
+
+
+def finish_launch(compiled: Any, grid: Any, stream: int, values: tuple[Any, ...]) -> None:
+    """Launch a compiled kernel with Triton's own launcher: the last steps of Triton's run."""
+    size = len(grid)
+    x, y, z = grid[0], grid[1] if size > 1 else 1, grid[2] if size > 2 else 1
+    metadata = compiled.launch_metadata(grid, stream, *values)
+    enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    function, packed = compiled.function, compiled.packed_metadata
+    compiled.run(x, y, z, stream, function, packed, metadata, enter, leave, *values)
+
+
 @dataclass(frozen=True)
 class _Chain:
     """Stands for a launch hook that is no HookChain: None, or a plain function."""
@@ -209,20 +272,6 @@ def expected_device_attribute() -> str:
     return f"is_{kind}"
 
 
-def launch_text(arguments: Sequence[str]) -> tuple[str, str]:
-    """Return the source of the C launcher's call and of Triton's own launcher's, for one kernel.
-
-    Names read: ``__call``, ``__x`` ``__y`` ``__z``, ``__stream``, ``__plan`` and the arguments.
-    """
-    separated = "".join(f", {argument}" for argument in arguments)
-    as_tuple = "".join(f"{argument}, " for argument in arguments)
-    direct = _C_LAUNCH.get(VERSION, _RUN_LAUNCH)
-    return (
-        direct.format(args=separated, tuple=as_tuple),
-        _RUN_LAUNCH.format(args=separated),
-    )
-
-
 @dataclass(frozen=True)
 class BoundLaunch:
     """What a launch of one compiled kernel needs besides grid, stream and arguments."""
@@ -242,7 +291,7 @@ def bind_launch(compiled: Any) -> BoundLaunch:
     """Return how to launch ``compiled``; scratch memory and unknown versions take Triton's launcher."""
     launcher = compiled.run
     if (
-        VERSION not in _C_LAUNCH
+        VERSION not in PROVEN
         or launcher.global_scratch_size
         or launcher.profile_scratch_size
         or getattr(launcher, "gsan_enabled", False)
@@ -262,11 +311,16 @@ def bind_launch(compiled: Any) -> BoundLaunch:
 
 def shortcut_obstacle(jit: Any, compiled: Any) -> str | None:
     """Return why a launch of ``compiled`` must go through Triton, or None if it may be shortened."""
-    runtime, compilation = knobs.runtime, knobs.compilation
     if type(compiled) is not CompiledKernel:
         return "still being compiled"
     if compiled.metadata.target.backend != "cuda":
         return f"backend {compiled.metadata.target.backend}"
+    return launch_obstacle(jit)
+
+
+def launch_obstacle(jit: Any) -> str | None:
+    """Return why any launch of a kernel must go through Triton now, or None."""
+    runtime, compilation = knobs.runtime, knobs.compilation
     if _chain(runtime.launch_enter_hook).calls or _chain(runtime.launch_exit_hook).calls:
         return "launch hook"
     if runtime.debug or jit.debug or getattr(compilation, "instrumentation_mode", None):
@@ -278,14 +332,23 @@ def shortcut_obstacle(jit: Any, compiled: Any) -> str | None:
     return None
 
 
-def cache_slot(jit: Any, device: int, compiled: Any) -> tuple[dict[Any, Any], Any] | None:
-    """Return Triton's cache and the key under which it holds ``compiled``, or None."""
+class CachePlace(NamedTuple):
+    """Where Triton keeps a compiled kernel: ``jit.device_caches[device] is entry`` and
+    ``entry[0][key]`` is the kernel."""
+
+    device: int
+    entry: tuple[Any, ...]
+    key: Any
+
+
+def cache_place(jit: Any, device: int, compiled: Any) -> CachePlace | None:
+    """Return where Triton keeps ``compiled`` for a device, or None."""
     entry = jit.device_caches.get(device)
     if entry is None:
         return None
     for key, kernel in list(entry[0].items()):  # another thread may compile meanwhile
         if kernel is compiled:
-            return entry[0], key
+            return CachePlace(device, entry, key)
     return None
 
 
@@ -304,25 +367,6 @@ def used_globals(jit: Any) -> tuple[tuple[str, Any, dict[str, Any]], ...]:
 def compiled_variant(runner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the compiled kernel that Triton would launch, without launching it."""
     return runner.run(*args, grid=(1,), warmup=True, **kwargs)
-
-
-def autotune_key(
-    autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """Return the key that Triton's Autotuner makes for a launch: values, then dtypes in call order."""
-    named = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
-    named = {name: value for name, value in named.items() if name in autotuner.arg_names}
-    values = [named[name] for name in autotuner.keys if name in named]
-    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
-    return (*values, *dtypes)
-
-
-def autotuner_knows(autotuner: Any, key: tuple[Any, ...]) -> bool:
-    """Tell whether Triton's Autotuner has a config for a key, or will refuse the key."""
-    try:
-        return key in autotuner.cache
-    except TypeError:  # an unhashable value: Triton raises the same, before it measures
-        return True
 
 
 def announce_choice(

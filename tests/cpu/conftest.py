@@ -47,3 +47,34 @@ def store(tmp_path):
     from launchkit.store import DirectoryStore
 
     return DirectoryStore(tmp_path / "not" / "yet" / "there")
+
+
+def use_core(kind, monkeypatch):
+    """Give kernels that are launched from now on the C core, or its Python twin."""
+    from launchkit import settings
+    from launchkit.dispatch import launcher  # noqa: F401 - loads the extension
+    from launchkit.dispatch.native import extension
+
+    monkeypatch.setenv("LAUNCHKIT_NATIVE", "1" if kind == "c" else "0")
+    settings.reload()
+    if kind == "c" and extension.active() is None:
+        pytest.skip(f"no C core: {extension.obstacle() or 'switched off at import'}")
+
+
+@pytest.fixture(params=["c", "python"])
+def each_core(request, memory_store, monkeypatch):
+    """Runs a test with each of the two cores."""
+    use_core(request.param, monkeypatch)
+    return request.param
+
+
+@pytest.fixture
+def python_core(memory_store, monkeypatch):
+    """Runs a test with the Python core."""
+    use_core("python", monkeypatch)
+
+
+@pytest.fixture
+def c_core(memory_store, monkeypatch):
+    """Runs a test with the C core."""
+    use_core("c", monkeypatch)

@@ -66,7 +66,7 @@ def test_ratios_are_those_of_the_medians(document):
     medians = {
         (r["case"], r["step"]): r["median_us"] for r in document["rows"] if r["op"] == "layer"
     }
-    assert len(document["ratios"]) == 2 * 3
+    assert len(document["ratios"]) == 2 * 4
     for ratio in document["ratios"]:
         assert (ratio["of"], ratio["op"], ratio["time"]) == ("launchkit", "layer", "host")
         quotient = medians[ratio["case"], STEPS[-1]] / medians[ratio["case"], ratio["over"]]
@@ -123,7 +123,7 @@ def test_table_of_a_gpu_has_its_ratio_and_still_80_columns(document, capsys):
     show(wide)
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.splitlines()) <= 80
-    figures = ["1234.6"] * 4
+    figures = ["1234.6"] * 5
     lines = [line.split() for line in printed.splitlines()]
     assert ["16", "8192", "yes", "layer", "9", "→", "5", *figures, "1.00", "1.010"] in lines
 

@@ -14,9 +14,8 @@ from threads import in_threads
 
 import launchkit
 from launchkit import hostonly
-from launchkit.dispatch.native import python_core
 
-pytestmark = pytest.mark.usefixtures("host")
+pytestmark = pytest.mark.usefixtures("each_core", "host")
 
 THREADS, LAUNCHES = 8, 150
 
@@ -95,8 +94,7 @@ def test_threads_that_make_plans_while_others_drop_them_launch_what_triton_launc
         launch_as_triton(sample_kernels.copy, *arguments, BLOCK=16)
 
 
-def test_threads_that_meet_new_type_combinations_share_one_table_each(monkeypatch):
-    monkeypatch.setattr(python_core, "MAX_BODIES", 1000)
+def test_threads_that_meet_new_type_combinations_keep_a_plan_for_each():
     x = torch.empty(64)
     values = [0.5, 3, True]
     arguments = [
@@ -116,8 +114,6 @@ def test_threads_that_meet_new_type_combinations_share_one_table_each(monkeypatc
     in_threads(THREADS, work)
     for each in arguments:
         launch_as_triton(sample_kernels.mixed, *each, MODE="plain")
-    core = sample_kernels.mixed._launchkit_entry._core
-    assert set(core._bodies) == set(core._launches)
     assert plans(sample_kernels.mixed) == len(arguments)
 
 

@@ -10,7 +10,7 @@ from launching import counted_runs, outcome, triton_launch
 
 import launchkit
 
-pytestmark = pytest.mark.usefixtures("host")
+pytestmark = pytest.mark.usefixtures("each_core", "host")
 
 ORDERS = ["outside", "inside", "alone"]
 

@@ -18,6 +18,8 @@ from launchkit import hostonly
 from launchkit.dispatch import triton_seam as seam
 from launchkit.errors import LaunchkitError
 
+pytestmark = pytest.mark.usefixtures("each_core")
+
 HAS_STAGES_HOOK = hasattr(knobs.runtime, "add_stages_inspection_hook")
 with_hook_chains = pytest.mark.skipif(
     not hasattr(knobs.runtime.launch_enter_hook, "add"), reason="this Triton has no chains of hooks"
@@ -204,9 +206,7 @@ def test_replaced_compiled_kernel_is_the_one_that_is_launched(x):
 
 def test_plan_keeps_its_compiled_kernel_alive(x):
     handle = hit(odd_kernels.scalar, x, 3).function
-    core = odd_kernels.scalar._launchkit_entry._core
-    (body,) = [body for body in core._bodies.values() if body is not None]
-    (plan,) = body.plans.values()
+    (plan,) = odd_kernels.scalar._launchkit_entry._core.plans()
     kernels = odd_kernels.scalar.device_caches[0][0]
     del odd_kernels.scalar.device_caches[0]
     kernels.clear()

@@ -15,7 +15,7 @@ from launching import counted_runs
 import launchkit
 from launchkit import hostonly
 
-pytestmark = pytest.mark.usefixtures("host")
+pytestmark = pytest.mark.usefixtures("each_core", "host")
 
 SETS = 1000
 # Five classes of ints and few of everything else: each combination is one compilation.

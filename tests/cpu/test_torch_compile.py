@@ -15,7 +15,7 @@ from launchkit import hostonly
 
 
 @pytest.fixture(autouse=True)
-def with_triton(host, monkeypatch):
+def with_triton(each_core, host, monkeypatch):
     """Dynamo takes Triton for absent where torch sees no GPU."""
     monkeypatch.setattr(torch_triton, "has_triton", lambda: True)
     torch._dynamo.reset()

@@ -20,7 +20,7 @@ from benching import (
 import launchkit
 from launchkit import hostonly
 
-pytestmark = pytest.mark.usefixtures("measuring")
+pytestmark = pytest.mark.usefixtures("each_core", "measuring")
 
 
 def pruned_calls(make, launch):

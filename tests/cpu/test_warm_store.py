@@ -63,7 +63,7 @@ def test_disabled_is_plain_triton_and_touches_no_store(tmp_path):
 
 
 @pytest.fixture
-def environment(monkeypatch):
+def environment(each_core, monkeypatch):
     """Set a variable of launchkit's and have it read."""
 
     def put(name, value):
@@ -84,12 +84,6 @@ def test_disabled_launches_go_through_tritons_run_each_time(host, environment):
             launchkit.launch(sample_kernels.copy, (1,), x, x, 64, 1, BLOCK=16)
     assert runs.autotuner == 6
     assert runs.jit == 9
-
-
-def plan_of(launcher):
-    (body,) = [body for body in launcher._core._bodies.values() if body is not None]
-    (plan,) = body.plans.values()
-    return plan
 
 
 def layered(order):
@@ -124,19 +118,28 @@ def test_verify_checks_a_hit_against_triton_and_then_takes_it(host, environment)
     assert len(hostonly.launches()) == 1
 
 
-def tampered(plan, x):
-    """Make a plan hold another kernel, in a way that its own checks do not see."""
+# What the autotuner adds for the kernel below the heuristic.
+INNER = {"MODE": "plain", "num_warps": 4, "num_ctas": 1, "num_stages": 3}
+
+
+def tamper(launcher, x, *args, **kwargs):
+    """Make the plan of these arguments hold another kernel, in a way that its own checks do not
+    see; return it."""
     other = launchkit.launch(odd_kernels.scalar, (1,), x, 16)
-    plan.compiled, plan.function = other, other.function
-    plan.cache_key = "tampered"
-    plan.cache["tampered"] = other
+    core = launcher._core
+    wrong = core.find(args, kwargs)
+    wrong.compiled, wrong.function = other, other.function
+    wrong.cache_key = "tampered"
+    wrong.cache["tampered"] = other
+    core.insert(core.slot(args, kwargs), wrong)
+    return wrong
 
 
 def test_verify_raises_for_a_plain_kernels_plan_that_was_tampered_with(host, environment):
     environment("LAUNCHKIT_VERIFY", "1")
     x = torch.empty(64)
     launchkit.launch(odd_kernels.scalar, (1,), x, 3)
-    tampered(plan_of(odd_kernels.scalar._launchkit_entry), x)
+    tamper(odd_kernels.scalar._launchkit_entry, x, x, 3)
     hostonly.clear()
     with pytest.raises(VerifyError, match="another compiled kernel"):
         launchkit.launch(odd_kernels.scalar, (1,), x, 3)
@@ -148,7 +151,7 @@ def test_verify_raises_for_an_autotuned_kernels_plan_that_was_tampered_with(host
     kernel = launchkit.autotuned(sample_kernels.configs(16, 32), ["n"])(sample_kernels.copy)
     x = torch.empty(64)
     launchkit.launch_autotuned(kernel, (1,), x, x, 64, 1)
-    tampered(plan_of(kernel._launchkit_entry), x)
+    tamper(kernel._launchkit_entry, x, x, x, 64, 1)
     for launch in (
         lambda: launchkit.launch_autotuned(kernel, (1,), x, x, 64, 1),
         lambda: kernel[(1,)](x, x, 64, 1),
@@ -164,19 +167,25 @@ def test_verify_raises_under_heuristics_too(host, environment, order):
     for _ in range(2):
         launchkit.launch_autotuned(kernel, (1,), None, x, 3, True, 0.5)
     launcher = kernel._launchkit_entry
-    tampered(plan_of(launcher._below if order == "outside" else launcher._inner), x)
+    below, given = (launcher._below, {}) if order == "outside" else (launcher._inner, INNER)
+    tamper(below, x, None, x, 3, True, 0.5, SIZE=16, **given)
     with pytest.raises(VerifyError):
         launchkit.launch_autotuned(kernel, (1,), None, x, 3, True, 0.5)
 
 
-def test_tampered_plan_is_launched_where_nothing_verifies(host):
+def test_tampered_plan_is_launched_where_nothing_verifies(each_core, host):
     # Shows that the test of verification tampers with what a launch uses.
     x = torch.empty(64)
     launchkit.launch(odd_kernels.scalar, (1,), x, 3)
-    plan = plan_of(odd_kernels.scalar._launchkit_entry)
-    tampered(plan, x)
+    plan = tamper(odd_kernels.scalar._launchkit_entry, x, x, 3)
     launchkit.launch(odd_kernels.scalar, (1,), x, 3)
     assert hostonly.launches()[-1].function == plan.function
+
+
+def test_process_told_to_take_the_python_core_launches_with_it(tmp_path):
+    store = tmp_path / "store"
+    seen = workers.run(store, TIMES, 3, LAUNCHKIT_NATIVE="0")
+    assert seen == {"block": 32, "measured": [16, 32, 64], "plans": 1}
 
 
 def test_store_of_the_environment_is_the_one_that_is_used(tmp_path):

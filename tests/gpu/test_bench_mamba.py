@@ -33,6 +33,8 @@ def timed(request):
 
 def written(part, inputs):
     """Run a part over NaN; return the bytes of the output and of the whole cache after it."""
+    for _ in range(3):  # compiled, watched, replayed
+        part.call()
     inputs.out.fill_(torch.nan)
     inputs.ssm_state.fill_(torch.nan)
     part.call()
@@ -81,7 +83,7 @@ def test_result_holds_gpu_times_and_their_ratio():
     assert (document["mode"], document["complete"]) == ("cuda", True)
     assert document["machine"]["gpu"] == torch.cuda.get_device_name()
     layers = {row["step"]: row for row in document["rows"] if row["op"] == "layer"}
-    assert [layers[step]["launches"] for step in mamba_steps.STEPS] == [9, 5, 5, 5]
+    assert [layers[step]["launches"] for step in mamba_steps.STEPS] == [9, 5, 5, 5, 5]
     (ratio,) = [r for r in document["ratios"] if r["time"] == "gpu"]
-    ours, theirs = (layers[s]["gpu_median_us"] for s in ("lean_wrappers", "fused_write"))
+    ours, theirs = (layers[s]["gpu_median_us"] for s in ("op_plan", "fused_write"))
     assert ratio["ratio"] == pytest.approx(ours / theirs, abs=1e-4)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +34,19 @@ def test_types_the_stub_source_and_the_command_are_installed():
     assert (home / "hostonly" / "stub_cuda.c").is_file()
     scripts = importlib.metadata.entry_points(group="console_scripts", name="launchkit")
     assert [script.value for script in scripts] == ["launchkit.__main__:main"]
+
+
+def test_every_c_file_of_the_core_is_built_and_packed():
+    native = ROOT / "launchkit" / "dispatch" / "native"
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.findall(r'"launchkit/dispatch/native/(\w+\.[ch])"', project)
+    assert sorted(listed) == sorted(path.name for path in native.glob("*.[ch]"))
+    assert len(listed) > 3
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+def test_c_core_is_built_where_there_is_a_compiler():
+    importlib.import_module("launchkit.dispatch.native._core")
 
 
 def test_command_reports_the_version_and_refuses_bad_use(tmp_path):

@@ -11,23 +11,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.native import guard
+from launchkit.dispatch.native.fronts import MISS, compile_function, make_front, miss_if
 from launchkit.dispatch.native.guard import GuardPart, ParamSpec
+from launchkit.dispatch.native.launcher_text import launch_text
 from launchkit.dispatch.plan import ConfigPin, PlanTable
-
-MISS = type("Miss", (), {"__repr__": lambda self: "MISS", "__slots__": ()})()
-"""What the core returns when a launch has to go the long way."""
 
 MAX_BODIES = 64
 """Tuples of argument types per kernel that get a body; more go through Triton."""
-
-_UNSET = type("Unset", (), {"__repr__": lambda self: "UNSET", "__slots__": ()})()
-
-_MISS_IF = ["    if {condition}:", "        return __miss"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +42,8 @@ class PythonCore:
     ``choose_only`` makes a core that returns the plan instead of launching it: it keys on
     autotune keys and dtypes alone and is used in front of heuristics that need the config.
 
-    The interface that a C core shares: ``launch``, ``slot``, ``holds``, ``insert``, ``find``,
-    ``clear``.
+    The interface that the C core shares: ``launch``, ``slot``, ``accepts``, ``holds``,
+    ``insert``, ``find``, ``plans``, ``clear``.
     """
 
     def __init__(
@@ -127,6 +121,18 @@ class PythonCore:
         body, key = slot
         body.plans.insert(key, plan)
 
+    def accepts(self, slot: tuple[_Body, Any], configs: Any) -> bool:
+        """Tell whether plans of a choice from this config list may be kept at a slot.
+
+        A body checks against the config list of the time it was made.
+        """
+        return bool(slot[0].namespace["__configs"] == configs)
+
+    def plans(self) -> list[ConfigPin]:
+        """Return the plans that are kept."""
+        bodies = [body for body in list(self._bodies.values()) if body is not None]
+        return [plan for body in bodies for plan in list(body.plans.values())]
+
     def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ConfigPin | None:
         """Return the plan that a launch with these arguments takes, or None for the long way."""
         bound = self._binder(None, *args, **kwargs)
@@ -142,33 +148,19 @@ class PythonCore:
     # -- generated functions
 
     def _make_front(
-        self,
-        tail: Sequence[str],
-        first: Sequence[str] = (),
-        extra: Mapping[str, Any] = MappingProxyType({}),
+        self, tail: Sequence[str], first: Sequence[str] = (), extra: Mapping[str, Any] | None = None
     ) -> Callable[..., Any]:
-        signature, namespace = self._signature()
-        types = "".join(f"__type({param.name}), " for param in self._given)
-        supplied = [f"{param.name} is not __unset" for param in self._params if param.supplied]
-        lines = [
-            f"def front({signature}):",
-            *(_miss_if(" or ".join(supplied)) if supplied else []),
-            *first,
-            "    __options = __option_key(__given_options) if __given_options else ()",
-            *_miss_if("__options is None"),
-            f"    __types = ({types})",
-            *tail,
-        ]
-        namespace |= {"__option_key": guard.option_key, "__bodies_get": self._launches.get, **extra}
-        front = _compile(lines, namespace, "front")
-        # Python names it where a call does not fit.
-        front.__qualname__ = front.__name__ = self._jit.__name__
-        return front
+        # A config list that is new to this core may give what a caller used to: what is missing
+        # finds no body, and on the long way either the new list or Triton's error.
+        optional = self._autotuner is not None
+        namespace = {"__bodies_get": self._launches.get, **(extra or {})}
+        name = self._jit.__name__
+        return make_front(self._params, name, optional, tail, first, namespace)
 
     def _table_lines(self) -> list[str]:
         return [
             "    __body = __bodies_get(__types)",
-            *_miss_if("__body is None"),
+            *miss_if("__body is None"),
             f"    return __body(__grid, __options{self._names})",
         ]
 
@@ -190,23 +182,6 @@ class PythonCore:
         extra = {**body.namespace, **{name: kind for kind, name in kinds.items()}}
         return self._make_front(self._table_lines(), first, extra)
 
-    def _signature(self) -> tuple[str, dict[str, Any]]:
-        # A config list that is new to this core may give what a caller used to: what is missing
-        # finds no body, and on the long way either the new list or Triton's error.
-        parts, namespace, optional = ["__grid", "/"], {}, self._autotuner is not None
-        for param in self._params:
-            if param.keyword_only and "*" not in parts:
-                parts.append("*")
-            optional = optional or param.supplied or param.has_default
-            if not optional:
-                parts.append(param.name)
-                continue
-            # A required parameter behind an optional one: its type Unset finds no body.
-            default = param.default if param.has_default and not param.supplied else _UNSET
-            namespace[f"__default_{param.name}"] = default
-            parts.append(f"{param.name}=__default_{param.name}")
-        return ", ".join([*parts, "**__given_options"]), namespace
-
     def _make_body(self, types: tuple[type, ...]) -> _Body | None:
         parts = guard.guard_parts(self._given, types, self._choose_only)
         if parts is None:
@@ -217,6 +192,7 @@ class PythonCore:
         namespace = {
             **guard.GUARD_NAMESPACE,
             **seam.launch_namespace(self._jit),
+            "__finish": seam.finish_launch,
             "__plans_get": plans.get,
             "__seen_get": seen.get,
             "__see": seen.insert,
@@ -226,13 +202,13 @@ class PythonCore:
         }
         head = [f"    {local} = {name}.data_ptr()" for name, local in pointers.items()]
         head.append("    __on = __device()")
-        look_up = [*head, *_find_lines(parts), *_miss_if(" or ".join(self._stale_conditions()))]
+        look_up = [*head, *_find_lines(parts), *miss_if(" or ".join(self._stale_conditions()))]
         find = [*look_up, "    return __plan"]
         lines = find if self._choose_only else [*look_up, *self._launch_lines(pointers)]
         elsewhere = [f"not {guard.on_device(p)}" for p in tensors if not self._choose_only]
         key_of = [
             # Of such tensors Triton accepts some and refuses others, one by one.
-            *(_miss_if(" or ".join(elsewhere)) if elsewhere else []),
+            *(miss_if(" or ".join(elsewhere)) if elsewhere else []),
             *head,
             f"    return {_key_text([part.wide for part in parts])}",
         ]
@@ -241,9 +217,9 @@ class PythonCore:
             plans,
             lines,
             namespace,
-            _compile([f"def body{head_of}", *lines], namespace, "body"),
-            _compile([f"def find{head_of}", *find], namespace, "find"),
-            _compile([f"def key_of{head_of}", *key_of], namespace, "key_of"),
+            compile_function([f"def body{head_of}", *lines], namespace, "body"),
+            compile_function([f"def find{head_of}", *find], namespace, "find"),
+            compile_function([f"def key_of{head_of}", *key_of], namespace, "key_of"),
         )
 
     def _stale_conditions(self) -> list[str]:
@@ -275,18 +251,24 @@ class PythonCore:
             p.name: f"__plan.supplied[{p.name!r}]" if p.supplied else p.name for p in self._params
         }
         named = ", ".join(f"{name!r}: {value}" for name, value in values.items())
-        direct, through_run = seam.launch_text([pointers.get(n, v) for n, v in values.items()])
+        direct, through_run = launch_text([pointers.get(n, v) for n, v in values.items()])
         remember = (
             "__autotuner.best_config = __plan.config" if self._autotuner is not None else "pass"
         )
         return [
+            # The stream first, then the grid, then what the grid function may have installed: as
+            # Triton reads them.
+            "    __stream = __stream_of(__on)",
             "    if __callable(__grid):",
             f"        __grid = __grid({{{named}}})",
+            f"        if {seam.LAUNCH_GUARD}:",
+            f"            __finish(__plan.compiled, __grid, __stream, ({''.join(f'{v}, ' for v in values.values())}))",
+            f"            {remember}",
+            "            return __plan.compiled",
             "    __n = __len(__grid)",
             "    __x = __grid[0]",
             "    __y = __grid[1] if __n > 1 else 1",
             "    __z = __grid[2] if __n > 2 else 1",
-            "    __stream = __stream_of(__on)",
             "    __call = __plan.call",
             f"    if __plan.direct: {direct}",
             f"    else: {through_run}",
@@ -310,22 +292,3 @@ def _find_lines(parts: Sequence[GuardPart]) -> list[str]:
         "            return __miss",
         "        __see(__exact, __plan)",
     ]
-
-
-def _miss_if(condition: str) -> list[str]:
-    return [line.format(condition=condition) for line in _MISS_IF]
-
-
-def _compile(lines: Sequence[str], namespace: Mapping[str, Any], name: str) -> Callable[..., Any]:
-    scope: dict[str, Any] = {
-        "__callable": callable,
-        "__len": len,
-        "__miss": MISS,
-        "__nothing": (None,),
-        "__type": type,
-        "__unset": _UNSET,
-        **namespace,
-    }
-    exec(compile("\n".join(lines), f"<launchkit {name}>", "exec"), scope)
-    function: Callable[..., Any] = scope[name]
-    return function

@@ -1,0 +1,355 @@
+/* The launch core in C: what its files share.
+ *
+ * A launch passes through them in this order:
+ *   entry.c     launch(kernel, grid, ...) and kernel[grid](...): finds the kernel's core
+ *   bind.c      positional and keyword arguments -> one value per parameter
+ *   guard.c     each value -> words of the key: at least as fine as Triton's specialization
+ *   table.c     key -> plan, by an exact comparison
+ *   watch.c     whether everything that Triton would read at this launch is as it was
+ *   launch.c    grid, cuLaunchKernelEx
+ *   params.c    the bytes of the kernel's parameters
+ *
+ * An op of several launches passes through op.c (its arguments' key), and once it has a plan
+ * through replay.c alone; record.c watches the launches that op_plan.c makes the plan from.
+ *
+ * Whatever is not understood is a miss: the core returns MISS and the launch goes through
+ * Triton. The Python twin (python_core.py) has the same interface and makes the same decisions.
+ *
+ * Everything here runs under the GIL. Python code may run inside (a grid function, a finalizer,
+ * a comparison), and while the driver is called the GIL is free, so nothing borrowed from the
+ * core may be used after such a call; arguments are kept alive by the caller.
+ */
+#ifndef LAUNCHKIT_CORE_H
+#define LAUNCHKIT_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef Py_GIL_DISABLED
+#error "the core relies on the GIL; launchkit's Python twin serves without it"
+#endif
+
+#define MAX_PARAMS 256
+#define MAX_OPTIONS 16
+/* Device and count of options, two words per parameter, three per option. */
+#define MAX_WORDS (2 + 2 * MAX_PARAMS + 3 * MAX_OPTIONS)
+
+/* ---- what stands outside: set once by configure() ---- */
+
+/* DLPack's exchange interface, version 1: only what is called here. */
+typedef struct {
+  void *data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t dtype_code, dtype_bits;
+  uint16_t dtype_lanes;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} DLTensor;
+
+enum { DL_CPU = 1, DL_CUDA = 2 };
+
+typedef int (*TensorReader)(void *object, DLTensor *out);
+typedef int (*StreamReader)(int32_t device_type, int32_t device_id, void **out);
+
+typedef struct Managed {
+  uint32_t major, minor;
+  void *context;
+  void (*deleter)(struct Managed *self);
+  uint64_t flags;
+  DLTensor tensor;
+} Managed;
+
+typedef void (*ErrorTaker)(void *context, const char *kind, const char *message);
+typedef int (*Allocator)(DLTensor *prototype, Managed **out, void *context, ErrorTaker take);
+
+typedef struct {
+  PyTypeObject *tensor, *parameter, *triton_dtype, *torch_dtype;
+  TensorReader read_tensor;   /* NULL: tensors are read through their Python methods */
+  StreamReader read_stream;   /* NULL: the driver object says which stream is current */
+  Allocator allocate;         /* NULL: there are no op plans */
+  PyObject *miss;             /* what a core returns when a launch has to go the long way */
+  PyObject *absent;           /* in a watch: the dictionary has no such key */
+  PyObject *compiler;         /* dictionary of torch.compiler */
+  PyObject *adopt;            /* kernel -> Entry, for a kernel's first launch */
+  PyObject *finish;           /* (compiled, grid, stream, values): Triton's own last steps */
+  PyObject *dtype_text;       /* dtype of any object as text, or None */
+  PyObject *refuse;           /* (Entry): raises for a kernel without configs */
+} Runtime;
+
+extern Runtime rt;
+
+/* Interned names of attributes. */
+typedef struct {
+  PyObject *data_ptr, *dtype, *device, *index, *type, *compiling, *entry, *slow, *best_config;
+} Names;
+
+extern Names names;
+
+/* ---- watch.c: premises ---- */
+
+typedef struct WatchSet WatchSet;
+extern PyTypeObject WatchSet_Type;
+
+/* 1: all hold, 0: one does not, -1: an exception is set. */
+int watches_hold(WatchSet *set);
+
+/* ---- what is found by its key ---- */
+
+typedef struct {
+  PyObject_HEAD
+  uint64_t hash;
+  Py_ssize_t word_count;
+  uint64_t *words;
+  bool kept; /* it stands in a table: what rests on it may go on */
+} Keyed;
+
+/* In the order of insertion, and an open hash table of their places. */
+typedef struct {
+  Py_ssize_t limit, count, mask;
+  Keyed **items;
+  int32_t *places;
+  Keyed *last;
+} Table;
+
+/* ---- plans ---- */
+
+/* How an argument becomes the bytes of a kernel parameter. */
+typedef enum {
+  FROM_VALUE,   /* the value's 64 bits are the parameter's */
+  FROM_PLAN,    /* fixed with the plan: a config supplies it */
+  CONVERTED,    /* a checked conversion at each launch */
+} Source;
+
+typedef struct {
+  uint16_t param; /* which of the core's parameters */
+  uint16_t kind;  /* see launch.c */
+  uint8_t source; /* Source */
+  uint64_t fixed;
+} KernelParam;
+
+/* CUlaunchAttribute and CUlaunchConfig of cuda.h, stable since CUDA 11.8. */
+typedef struct {
+  int id;
+  int pad;
+  union {
+    uint32_t words[16];
+  } value;
+} LaunchAttribute;
+
+typedef struct {
+  unsigned grid[3], block[3], shared_bytes;
+  void *stream;
+  LaunchAttribute *attributes;
+  unsigned attribute_count;
+} LaunchConfig;
+
+#define MAX_ATTRIBUTES 4
+
+typedef struct {
+  Keyed key;
+  PyObject *object;     /* the LaunchPlan or ConfigPin that Python made */
+  PyObject *compiled;   /* keeps the module loaded; NULL in a core that only chooses */
+  PyObject *config;     /* NULL for a plain kernel */
+  PyObject *supplied;   /* tuple: a value for each parameter that the config gives, else NULL */
+  WatchSet *watches;
+  bool direct;          /* false: only Triton's launcher can launch it */
+  bool only_values;     /* every parameter is FROM_VALUE */
+  void *function;
+  unsigned threads, shared_bytes, ctas;
+  unsigned attribute_count;
+  LaunchAttribute attributes[MAX_ATTRIBUTES];
+  int param_count;
+  KernelParam *params;
+} Plan;
+
+extern PyTypeObject Plan_Type;
+
+/* ---- the core of one kernel ---- */
+
+enum {
+  IS_EXACT = 1,    /* a constexpr or an autotune key: its value is part of the key */
+  SPECIALIZED = 2, /* Triton compiles for 1 and for multiples of 16 */
+  ALIGNED = 4,     /* Triton compiles for aligned addresses */
+  IS_SUPPLIED = 8, /* the config gives it, a caller must not */
+};
+
+typedef struct {
+  PyObject *name;
+  PyObject *fallback; /* the default, or NULL */
+  PyObject *memo;     /* the constant that was looked up last, and its number */
+  uint64_t memo_number;
+} Param;
+
+/* Where the keywords of one call site go. */
+typedef struct {
+  PyObject *keywords; /* the tuple; held, so that its address is not used for another one */
+  Py_ssize_t count;
+  int option_count;
+  int options[MAX_OPTIONS]; /* indices of keywords that are no parameters */
+  int16_t slots[];          /* parameter of each keyword, -1 for an option */
+} CallShape;
+
+#define SHAPES 16
+
+/* Those of one callee, and where its names stand. */
+typedef struct {
+  PyObject *index; /* name -> number of the parameter */
+  CallShape *kept[SHAPES];
+  int count, next, last;
+} ShapeTable;
+
+typedef struct {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  int param_count, positional_count;
+  Param *params;
+  uint8_t *flags;      /* of each parameter */
+  PyObject *binder;    /* raises what a wrong call raises */
+  PyObject *template;  /* dictionary of all parameters, copied for a grid function */
+  PyObject *autotuner, *autotuner_dict; /* NULL for a plain kernel */
+  bool choose_only;
+  ShapeTable shapes;
+  /* constants: strings and dtypes by number */
+  PyObject *constants;
+  uint64_t generation;
+  Table plans;
+  /* premises; NULL until armed */
+  WatchSet *premises;
+  PyObject *device_source, *device_key; /* a callable, or a dictionary and its key */
+  PyObject *stream_source, *stream_key; /* the same; NULL source: DLPack's stream */
+  int device_type;                      /* of tensors, as in DLPack */
+  bool device_index_counts;             /* false where CPU tensors stand for the device's */
+} Core;
+
+extern PyTypeObject Core_Type;
+
+/* ---- one call ---- */
+
+/* Types that are told apart. LARGE: an int of 64 bits that has no sign; OTHER: has no bits. */
+enum { NONE = 1, TENSOR, INT, LARGE, BOOL, FLOAT, STR, TRITON_DTYPE, TORCH_DTYPE, OTHER };
+
+typedef struct {
+  PyObject *values[MAX_PARAMS]; /* borrowed; NULL for what the config gives */
+  uint64_t bits[MAX_PARAMS];    /* address, integer or bits of the double */
+  uint8_t codes[MAX_PARAMS];
+  uint64_t words[MAX_WORDS];
+  Py_ssize_t word_count;
+  int option_count; /* keywords that are no parameters; names and values are the caller's */
+  PyObject *option_names[MAX_OPTIONS], *option_values[MAX_OPTIONS];
+  long device;
+} Call;
+
+/* bind.c.  1: bound, 0: miss, -1: exception. */
+int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+const CallShape *find_shape(ShapeTable *shapes, PyObject *keywords);
+void drop_shapes(ShapeTable *shapes);
+
+/* guard.c.  1: the key is made, 0: miss, -1: exception. `add`: number new constants. */
+int make_key(Core *core, Call *call, bool add);
+int scalar_bits(PyObject *value, uint8_t *code, uint64_t *bits);
+int read_ordinal(PyObject *source, PyObject *key, long argument, long *out);
+
+/* plan.c */
+PyObject *core_insert(Core *core, PyObject *args);
+
+/* table.c */
+Keyed *look_up(const Table *table, const uint64_t *words, Py_ssize_t count, uint64_t hash);
+Keyed *find_keyed(Table *table, const uint64_t *words, Py_ssize_t count);
+int insert_keyed(Table *table, Keyed *keyed);
+void drop_keyed(Table *table);
+int take_key(Keyed *keyed, const char *bytes, Py_ssize_t size);
+uint64_t hash_words(const uint64_t *words, Py_ssize_t count);
+
+/* launch.c */
+int call_driver(const Plan *plan, const LaunchConfig *config, void **params);
+void raise_status(int status);
+int announce(Core *core, Plan *plan);
+int read_current_stream(PyObject *source, PyObject *key, long device, void **stream);
+PyObject *core_launch(Core *core, PyObject *grid, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames);
+int core_find(Core *core, Call *call, Plan **plan);
+int find_driver(void);
+bool has_driver(void);
+
+/* params.c */
+int lay_out(Core *core, Plan *plan, PyObject *layout);
+int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params);
+
+/* core.c */
+int take_source(PyObject *spec, PyObject **source, PyObject **key);
+
+/* entry.c: what hangs on a kernel */
+typedef struct {
+  PyObject_HEAD
+  PyObject *kernel;
+  PyObject *fast; /* called as fast(grid, *args, **kwargs); may return MISS */
+  char autotuned;
+} Entry;
+
+PyObject *tuple_of(PyObject *const *args, Py_ssize_t nargs);
+PyObject *dict_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+extern PyTypeObject Entry_Type, Subscript_Type, BoundLaunch_Type;
+PyObject *make_launch_function(PyObject *module, PyObject *args);
+
+/* ---- op plans ---- */
+
+/* record.c */
+typedef struct Recording Recording;
+extern PyTypeObject Recording_Type;
+extern int recordings; /* that are under way, in any thread */
+Recording *own_recording(void);
+int end_recording(const char *reason);
+void record_entry(Entry *entry);
+int record_launch(Core *core, Plan *plan, const Call *call, const LaunchConfig *config,
+                  void **params);
+
+/* One launch as it was seen, or as it is to be repeated. */
+typedef struct {
+  Entry *entry;
+  Core *core;
+  Plan *plan;
+  WatchSet *premises;
+  unsigned grid[3]; /* as the driver gets it */
+  bool empty;       /* a grid without programs: nothing is launched */
+  long device;
+  void *stream;
+  uint64_t *values;    /* of the kernel's parameters */
+  PyObject **tensors;  /* whose addresses they are; NULL for others */
+} SeenLaunch;
+
+Py_ssize_t seen_launches(const Recording *recording, const SeenLaunch **launches);
+
+/* 1: fits into 64 bits with a sign, 0: does not. The object must be an exact int. */
+static inline int read_integer(PyObject *object, int64_t *value) {
+#if PY_VERSION_HEX >= 0x030C0000
+  if (PyUnstable_Long_IsCompact((PyLongObject *)object)) {
+    *value = PyUnstable_Long_CompactValue((PyLongObject *)object);
+    return 1;
+  }
+#else
+  Py_ssize_t size = Py_SIZE(object); /* the number of digits, with the sign of the number */
+  if (size >= -1 && size <= 1) {
+    *value = size == 0 ? 0 : size * (int64_t)((PyLongObject *)object)->ob_digit[0];
+    return 1;
+  }
+#endif
+  int overflow;
+  *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0;
+}
+
+/* PyArg_ParseTuple for what should be a tuple, and may be anything. */
+#define PARSE_ITEM(item, ...)                                                                      \
+  (PyTuple_Check(item)                                                                             \
+       ? PyArg_ParseTuple(item, __VA_ARGS__)                                                       \
+       : (PyErr_Format(PyExc_TypeError, "expected a tuple, not %R", (PyObject *)Py_TYPE(item)), 0))
+
+static inline bool is_tensor(PyObject *object) {
+  return Py_TYPE(object) == rt.tensor || Py_TYPE(object) == rt.parameter;
+}
+
+#endif

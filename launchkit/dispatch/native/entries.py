@@ -1,0 +1,72 @@
+"""The ways into a launch: those of the C extension where this process has it, else Python's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from launchkit.dispatch.native import extension
+
+_FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
+
+_extension = extension.load()
+
+
+if TYPE_CHECKING or _extension is None:
+
+    class Entry:
+        """Base of a kernel's launcher: what a launch reads of it."""
+
+        kernel: Any
+        fast: Callable[..., Any]
+        """Called as ``fast(grid, *args, **kwargs)``; may return MISS."""
+        autotuned: bool
+
+    class Subscript:
+        """Gives a kernel its ``kernel[grid](...)``."""
+
+        def __getitem__(self, grid: Any) -> Callable[..., Any]:
+            """Return what launches over ``grid`` when it is called."""
+            return functools.partial(_launch_adopted, self, grid)
+
+else:
+    Entry, Subscript = _extension.Entry, _extension.Subscript
+
+
+def _launch_adopted(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("configure() was not called")
+
+
+def configure(
+    launch_adopted: Callable[..., Any],
+    adopt: Callable[[Any], Any],
+    refuse: Callable[[Any], Any],
+) -> None:
+    """Tell the ways in what they go by.
+
+    ``launch_adopted(kernel, grid, ...)`` launches without asking whether torch.compile is
+    tracing; ``adopt(kernel)`` returns a kernel's launcher, making it on the first launch;
+    ``refuse(launcher)`` raises for a kernel without configs.
+    """
+    global _launch_adopted
+    _launch_adopted = launch_adopted
+    if _extension is not None:
+        extension.configure(_extension, adopt, refuse)
+
+
+def launch_function(*, autotuned: bool) -> Callable[[_FunctionT], _FunctionT]:
+    """Decorate ``launch`` or ``launch_autotuned``: called, it goes straight into the extension.
+
+    torch.compile takes it for a partial of the Python function, which it can trace.
+    """
+
+    def decorate(function: _FunctionT) -> _FunctionT:
+        if _extension is None:
+            return function
+        made = _extension.make_launch_function(functools.partial, function, autotuned)
+        functools.update_wrapper(made, function)
+        direct: _FunctionT = made
+        return direct
+
+    return decorate

@@ -1,0 +1,310 @@
+/* The ways in: launch(kernel, grid, ...), launch_autotuned(kernel, grid, ...) and
+ * kernel[grid](...), without a line of Python in front of the core.
+ */
+#include "core.h"
+
+#include <string.h>
+#include <structmember.h>
+
+/* ---- Entry ---- */
+
+static int entry_traverse(Entry *entry, visitproc visit, void *arg) {
+  Py_VISIT(entry->kernel);
+  Py_VISIT(entry->fast);
+  return 0;
+}
+
+static int entry_clear(Entry *entry) {
+  Py_CLEAR(entry->kernel);
+  Py_CLEAR(entry->fast);
+  return 0;
+}
+
+static void entry_dealloc(Entry *entry) {
+  PyObject_GC_UnTrack(entry);
+  entry_clear(entry);
+  Py_TYPE(entry)->tp_free((PyObject *)entry);
+}
+
+static PyMemberDef entry_members[] = {
+    {"kernel", T_OBJECT, offsetof(Entry, kernel), 0, "The kernel that is launched."},
+    {"fast", T_OBJECT_EX, offsetof(Entry, fast), 0, "Launches, or returns MISS."},
+    {"autotuned", T_BOOL, offsetof(Entry, autotuned), 0, "Whether the kernel has configs."},
+    {NULL},
+};
+
+PyTypeObject Entry_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "launchkit.dispatch.native._core.Entry",
+    .tp_basicsize = sizeof(Entry),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .tp_doc = "Base of a kernel's launcher: what a launch reads of it.",
+    .tp_new = PyType_GenericNew,
+    .tp_traverse = (traverseproc)entry_traverse,
+    .tp_clear = (inquiry)entry_clear,
+    .tp_dealloc = (destructor)entry_dealloc,
+    .tp_members = entry_members,
+};
+
+/* A new reference to the kernel's entry; it is made on the first launch. */
+static Entry *entry_of(PyObject *kernel) {
+  PyObject *dict = PyObject_GenericGetDict(kernel, NULL);
+  if (dict == NULL) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+      return NULL;
+    PyErr_Clear(); /* no kernel at all: adopting it says so */
+  } else {
+    PyObject *found = PyDict_GetItemWithError(dict, names.entry);
+    if (found != NULL && PyObject_TypeCheck(found, &Entry_Type) &&
+        ((Entry *)found)->kernel == kernel && ((Entry *)found)->fast != NULL) {
+      Py_INCREF(found);
+      Py_DECREF(dict);
+      return (Entry *)found;
+    }
+    Py_DECREF(dict);
+    if (found == NULL && PyErr_Occurred())
+      return NULL;
+  }
+  PyObject *made = PyObject_CallOneArg(rt.adopt, kernel);
+  if (made == NULL)
+    return NULL;
+  if (!PyObject_TypeCheck(made, &Entry_Type) || ((Entry *)made)->fast == NULL) {
+    PyErr_SetString(PyExc_TypeError, "a kernel was adopted without a launcher");
+    Py_CLEAR(made);
+  }
+  return (Entry *)made;
+}
+
+/* ---- launching through an entry ---- */
+
+typedef struct {
+  PyObject *grid;
+  PyObject *const *args;
+  Py_ssize_t nargs;
+  PyObject *kwnames;
+} Given;
+
+PyObject *tuple_of(PyObject *const *args, Py_ssize_t nargs) {
+  PyObject *tuple = PyTuple_New(nargs);
+  for (Py_ssize_t i = 0; tuple != NULL && i < nargs; i++)
+    PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
+  return tuple;
+}
+
+PyObject *dict_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  PyObject *dict = PyDict_New();
+  Py_ssize_t count = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t i = 0; dict != NULL && i < count; i++)
+    if (PyDict_SetItem(dict, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0)
+      Py_CLEAR(dict);
+  return dict;
+}
+
+static PyObject *launch_slowly(Entry *entry, const Given *given) {
+  if (recordings > 0 && end_recording("a launch went through Triton") < 0)
+    return NULL;
+  PyObject *result = NULL, *args = tuple_of(given->args, given->nargs);
+  PyObject *kwargs = dict_of(given->args, given->nargs, given->kwnames);
+  if (args != NULL && kwargs != NULL)
+    result = PyObject_CallMethodObjArgs((PyObject *)entry, names.slow, given->grid, args, kwargs,
+                                        NULL);
+  Py_XDECREF(args);
+  Py_XDECREF(kwargs);
+  return result;
+}
+
+/* Call any callable with the grid in front of the arguments. */
+static PyObject *call_with_grid(PyObject *callable, const Given *given) {
+  Py_ssize_t keywords = given->kwnames == NULL ? 0 : PyTuple_GET_SIZE(given->kwnames);
+  PyObject **all = PyMem_Malloc((given->nargs + keywords + 1) * sizeof *all);
+  if (all == NULL)
+    return PyErr_NoMemory();
+  all[0] = given->grid;
+  if (given->nargs + keywords > 0)
+    memcpy(all + 1, given->args, (given->nargs + keywords) * sizeof *all);
+  PyObject *result = PyObject_Vectorcall(callable, all, given->nargs + 1, given->kwnames);
+  PyMem_Free(all);
+  return result;
+}
+
+static PyObject *launch_entry(Entry *entry, const Given *given) {
+  PyObject *fast = Py_NewRef(entry->fast); /* a launch slot may replace it meanwhile */
+  if (recordings > 0)
+    record_entry(entry);
+  PyObject *result = Py_TYPE(fast) == &Core_Type
+                         ? core_launch((Core *)fast, given->grid, given->args, given->nargs,
+                                       given->kwnames)
+                         : call_with_grid(fast, given);
+  Py_DECREF(fast);
+  if (result != rt.miss)
+    return result;
+  Py_DECREF(result);
+  return launch_slowly(entry, given);
+}
+
+static PyObject *launch_kernel(PyObject *kernel, const Given *given, bool autotuned) {
+  Entry *entry = entry_of(kernel);
+  if (entry == NULL)
+    return NULL;
+  PyObject *result;
+  if (autotuned && !entry->autotuned)
+    result = PyObject_CallOneArg(rt.refuse, (PyObject *)entry);
+  else
+    result = launch_entry(entry, given);
+  Py_DECREF(entry);
+  return result;
+}
+
+/* ---- launch and launch_autotuned ---- */
+
+/* torch.compile traces the Python function of the same name; an eager call that torch makes
+ * while it compiles is left to Triton, as that function does. */
+static PyObject *launch_while_compiling(PyObject *kernel, const Given *given) {
+  PyObject *bound = PyObject_GetItem(kernel, given->grid);
+  if (bound == NULL)
+    return NULL;
+  PyObject *result = PyObject_Vectorcall(bound, given->args, given->nargs, given->kwnames);
+  Py_DECREF(bound);
+  return result;
+}
+
+static PyObject *launch_any(PyObject *const *args, size_t nargsf, PyObject *kwnames,
+                            bool autotuned) {
+  Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+  if (nargs < 2)
+    return PyErr_Format(PyExc_TypeError,
+                        "%s() needs a kernel and a grid by position. Write %s(kernel, grid, ...).",
+                        autotuned ? "launch_autotuned" : "launch",
+                        autotuned ? "launch_autotuned" : "launch");
+  Given given = {args[1], args + 2, nargs - 2, kwnames};
+  PyObject *compiling = PyDict_GetItemWithError(rt.compiler, names.compiling);
+  if (compiling != Py_False) {
+    int is = compiling == NULL ? (PyErr_Occurred() ? -1 : 0) : PyObject_IsTrue(compiling);
+    if (is != 0)
+      return is < 0 ? NULL : launch_while_compiling(args[0], &given);
+  }
+  return launch_kernel(args[0], &given, autotuned);
+}
+
+static PyObject *launch_vectorcall(PyObject *Py_UNUSED(self), PyObject *const *args,
+                                   size_t nargsf, PyObject *kwnames) {
+  return launch_any(args, nargsf, kwnames, false);
+}
+
+static PyObject *launch_autotuned_vectorcall(PyObject *Py_UNUSED(self), PyObject *const *args,
+                                             size_t nargsf, PyObject *kwnames) {
+  return launch_any(args, nargsf, kwnames, true);
+}
+
+static PyObject *function_repr(PyObject *self) {
+  PyObject *name = PyObject_GetAttrString(self, "__name__");
+  PyObject *text = name == NULL ? NULL : PyUnicode_FromFormat("<launchkit function %S>", name);
+  Py_XDECREF(name);
+  return text;
+}
+
+/* The type of launch functions: a functools.partial of the Python function, so that
+ * torch.compile, which knows partials, traces that function; called, it never enters it. */
+static PyTypeObject *make_function_type(PyTypeObject *partial) {
+  static Py_ssize_t offset; /* of the slot for vectorcall, in a layout that only partial knows */
+  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, 0, READONLY}, {NULL}};
+  PyType_Slot slots[] = {{Py_tp_call, PyVectorcall_Call},
+                         {Py_tp_repr, function_repr},
+                         {Py_tp_members, members},
+                         {0, NULL}};
+  PyType_Spec spec = {.name = "launchkit.dispatch.native._core.LaunchFunction",
+                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+                      .slots = slots};
+  offset = partial->tp_vectorcall_offset;
+  if (offset <= 0) {
+    PyErr_SetString(PyExc_TypeError, "functools.partial has another layout than is known");
+    return NULL;
+  }
+  members[0].offset = offset;
+  PyObject *bases = PyTuple_Pack(1, partial);
+  PyObject *type = bases == NULL ? NULL : PyType_FromSpecWithBases(&spec, bases);
+  Py_XDECREF(bases);
+  return (PyTypeObject *)type;
+}
+
+/* make_launch_function(partial type, Python function, autotuned) */
+PyObject *make_launch_function(PyObject *Py_UNUSED(module), PyObject *args) {
+  static PyTypeObject *type;
+  PyObject *partial, *function;
+  int autotuned;
+  if (!PyArg_ParseTuple(args, "O!Op", &PyType_Type, &partial, &function, &autotuned))
+    return NULL;
+  if (type == NULL && (type = make_function_type((PyTypeObject *)partial)) == NULL)
+    return NULL;
+  PyObject *made = PyObject_CallOneArg((PyObject *)type, function);
+  if (made != NULL)
+    *(vectorcallfunc *)((char *)made + type->tp_vectorcall_offset) =
+        autotuned ? launch_autotuned_vectorcall : launch_vectorcall;
+  return made;
+}
+
+/* ---- kernel[grid] ---- */
+
+typedef struct {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject *kernel, *grid;
+} BoundLaunch;
+
+static PyObject *bound_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
+                                  PyObject *kwnames) {
+  BoundLaunch *bound = (BoundLaunch *)self;
+  Given given = {bound->grid, args, PyVectorcall_NARGS(nargsf), kwnames};
+  return launch_kernel(bound->kernel, &given, false);
+}
+
+static int bound_traverse(BoundLaunch *bound, visitproc visit, void *arg) {
+  Py_VISIT(bound->kernel);
+  Py_VISIT(bound->grid);
+  return 0;
+}
+
+/* There is no tp_clear: a call relies on both, and every cycle passes the kernel, too. */
+static void bound_dealloc(BoundLaunch *bound) {
+  PyObject_GC_UnTrack(bound);
+  Py_DECREF(bound->kernel);
+  Py_DECREF(bound->grid);
+  Py_TYPE(bound)->tp_free((PyObject *)bound);
+}
+
+static PyObject *bound_repr(BoundLaunch *bound) {
+  return PyUnicode_FromFormat("<launch of %R over %R>", bound->kernel, bound->grid);
+}
+
+PyTypeObject BoundLaunch_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "launchkit.dispatch.native._core.BoundLaunch",
+    .tp_basicsize = sizeof(BoundLaunch),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_doc = "kernel[grid]: launches when called.",
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(BoundLaunch, vectorcall),
+    .tp_repr = (reprfunc)bound_repr,
+    .tp_traverse = (traverseproc)bound_traverse,
+    .tp_dealloc = (destructor)bound_dealloc,
+};
+
+static PyObject *subscript(PyObject *kernel, PyObject *grid) {
+  BoundLaunch *bound = PyObject_GC_New(BoundLaunch, &BoundLaunch_Type);
+  if (bound == NULL)
+    return NULL;
+  bound->vectorcall = bound_vectorcall;
+  bound->kernel = Py_NewRef(kernel);
+  bound->grid = Py_NewRef(grid);
+  PyObject_GC_Track(bound);
+  return (PyObject *)bound;
+}
+
+static PyMappingMethods subscript_mapping = {.mp_subscript = subscript};
+
+PyTypeObject Subscript_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "launchkit.dispatch.native._core.Subscript",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_doc = "Gives a kernel its kernel[grid](...).",
+    .tp_as_mapping = &subscript_mapping,
+    .tp_new = PyType_GenericNew,
+};

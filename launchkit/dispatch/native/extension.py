@@ -1,0 +1,109 @@
+"""The C extension: whether this process has it, and why not."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from launchkit import settings
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.fingerprint import dtype_text
+from launchkit.dispatch.native import premises
+from launchkit.dispatch.native.fronts import MISS
+from launchkit.dispatch.native.guard import TENSORS
+
+_log = logging.getLogger("launchkit")
+
+_configured: ModuleType | None = None
+_op_plans = False
+
+
+def obstacle() -> str | None:
+    """Return why launches take the Python core in this process, or None if they take the C one."""
+    if not settings.current().native:
+        return "LAUNCHKIT_NATIVE=0"
+    if seam.VERSION not in seam.PROVEN:
+        return (
+            f"Triton {'.'.join(map(str, seam.VERSION))} is none of the versions it is proven with"
+        )
+    if not isinstance(vars(torch.compiler).get("_is_compiling_flag"), bool):
+        return "this torch does not tell whether it compiles"
+    return _import()[1]
+
+
+@functools.lru_cache(maxsize=1)
+def _import() -> tuple[ModuleType | None, str | None]:
+    try:
+        return importlib.import_module("launchkit.dispatch.native._core"), None
+    except ImportError as error:
+        return None, f"the extension was not built or does not load ({error})"
+
+
+def active() -> ModuleType | None:
+    """Return the C extension if launches take it now: it was, when launchkit was imported."""
+    return _configured if _configured is not None and obstacle() is None else None
+
+
+def makes_op_plans() -> bool:
+    """Tell whether this torch tells the C extension all that an op plan rests on."""
+    return _op_plans
+
+
+def load() -> ModuleType | None:
+    """Return the C extension if this process is to use it; else say once in the log why not."""
+    reason = obstacle()
+    if reason is None:
+        return _import()[0]
+    _tell(reason)
+    return None
+
+
+@functools.lru_cache(maxsize=8)
+def _tell(reason: str) -> None:
+    switched_off = not settings.current().native
+    _log.log(
+        logging.INFO if switched_off else logging.WARNING,
+        "launches take the Python core, which costs some microseconds more: %s. "
+        "docs/environment.md says how to build the C core.",
+        reason,
+    )
+
+
+def configure(
+    extension: ModuleType, adopt: Callable[[Any], Any], refuse: Callable[[Any], Any]
+) -> None:
+    """Tell the extension what it goes by.
+
+    ``adopt``: returns a kernel's launcher, making it on the first launch. ``refuse``: raises for
+    the launcher of a kernel without configs.
+    """
+    global _configured, _op_plans
+    tensor, parameter = TENSORS
+    extension.configure(
+        tensor=tensor,
+        parameter=parameter,
+        triton_dtype=seam.triton_dtype,
+        torch_dtype=torch.dtype,
+        exchange=getattr(tensor, "__dlpack_c_exchange_api__", None),
+        miss=MISS,
+        absent=premises.ABSENT,
+        compiler=vars(torch.compiler),
+        adopt=adopt,
+        finish=seam.finish_launch,
+        dtype_text=dtype_text,
+        refuse=refuse,
+    )
+    possible = extension.configure_ops(
+        (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack),
+        torch._C.is_grad_enabled,
+        torch.Tensor.requires_grad,
+        torch._C._dynamo.eval_frame.get_eval_frame_callback,
+        torch.device,
+    )
+    _configured, _op_plans = extension, possible

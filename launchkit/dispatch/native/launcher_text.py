@@ -1,0 +1,33 @@
+"""The call of Triton's compiled launcher as source text, for the Python twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launchkit.dispatch import triton_seam as seam
+
+# How the compiled C launcher takes its arguments, per proven version. {args} are the kernel's
+# arguments in signature order, folded ones included: the launcher skips those itself.
+_C_LAUNCH: dict[tuple[int, ...], str] = {
+    (3, 6): "__call(__x, __y, __z, __stream, __plan.function, __plan.cooperative, __plan.pdl, "
+    "None, None, __plan.metadata, None, None, None{args})",
+    (3, 9): "__call(__x, __y, __z, __stream, __plan.function, __plan.cooperative, __plan.pdl, "
+    "__plan.metadata, None, None, None, None, None, __plan.annotations, __plan.signature, ({tuple}))",
+}
+_RUN_LAUNCH = (
+    "__call(__x, __y, __z, __stream, __plan.function, __plan.metadata, None, None, None{args})"
+)
+
+
+def launch_text(arguments: Sequence[str]) -> tuple[str, str]:
+    """Return the source of the C launcher's call and of Triton's own launcher's, for one kernel.
+
+    Names read: ``__call``, ``__x`` ``__y`` ``__z``, ``__stream``, ``__plan`` and the arguments.
+    """
+    separated = "".join(f", {argument}" for argument in arguments)
+    as_tuple = "".join(f"{argument}, " for argument in arguments)
+    direct = _C_LAUNCH.get(seam.VERSION, _RUN_LAUNCH)
+    return (
+        direct.format(args=separated, tuple=as_tuple),
+        _RUN_LAUNCH.format(args=separated),
+    )

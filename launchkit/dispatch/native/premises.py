@@ -1,0 +1,79 @@
+"""What a plan of the C core rests on, as watches: dictionaries and lists that must stay as they are.
+
+A watch is (dictionary, expected values by key, class whose attributes count too, whether there
+may be no further keys, what else will do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.plan import ConfigPin, LaunchPlan
+
+ABSENT = type("Absent", (), {"__repr__": lambda self: "ABSENT", "__slots__": ()})()
+"""Stands in a watch for a key that the dictionary does not have."""
+
+# What will do besides the very object: nothing, an equal one, a switch that is off.
+_SAME, _EQUAL, _OFF = 0, 1, 2
+
+Watch = tuple[dict[Any, Any], dict[Any, Any], "type | None", bool, int]
+Watches = tuple[tuple[Watch, ...], tuple[tuple[Any, tuple[Any, ...]], ...]]
+"""Watches, and (list, the elements that it has to have)."""
+
+
+def attributes(owner: Any, names: Iterable[str], mode: int = _SAME) -> Watch:
+    """Return a watch over attributes of an object as they are now.
+
+    Where the object has none of its own its class speaks, and must not change either.
+    """
+    found = vars(owner)
+    expected = {name: found.get(name, ABSENT) for name in names}
+    of_class = ABSENT in expected.values()
+    return found, expected, type(owner) if of_class else None, False, mode
+
+
+def of_core(jit: Any, autotuner: Any, choose_only: bool) -> Watches | None:
+    """Return what all plans of a core rest on, or None where something stands against any."""
+    state, switches, empty = seam.launch_state(None if choose_only else jit)
+    watches = [attributes(owner, names) for owner, names in state]
+    watches += [attributes(owner, names, _OFF) for owner, names in switches]
+    sequences = [(each, ()) for each in empty]
+    if not choose_only and seam.launch_obstacle(jit) is not None:
+        return None
+    if autotuner is not None:
+        watches.append(attributes(autotuner, ("configs", "keys")))
+        sequences += [(each, tuple(each)) for each in (autotuner.configs, autotuner.keys)]
+    return tuple(watches), tuple(sequences)
+
+
+def of_plan(plan: ConfigPin, jit: Any) -> Watches:
+    """Return what one plan rests on: its config's fields, Triton's caches, the globals."""
+    watches = list(_config_watches(plan))
+    if isinstance(plan, LaunchPlan):
+        watches.append((jit.device_caches, {plan.device: plan.cache_entry}, None, False, _SAME))
+        watches.append((plan.cache, {plan.cache_key: plan.compiled}, None, False, _SAME))
+        watches += [
+            (namespace, {name: value}, None, False, _EQUAL)
+            for name, value, namespace in plan.globals
+        ]
+    return tuple(watches), ()
+
+
+def _config_watches(plan: ConfigPin) -> Iterable[Watch]:
+    if plan.config is None:
+        return
+    fields, expected = plan.config_fields, dict(plan.config_snapshot)
+    for name, value in plan.config_snapshot.items():
+        live = fields.get(name)
+        if isinstance(value, dict) and isinstance(live, dict):
+            # The snapshot has a copy: the live one must stay, and so must what is in it.
+            expected[name] = live
+            yield live, dict(value), None, True, _SAME
+    yield fields, expected, None, True, _SAME
+
+
+def supplied_values(plan: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...]:
+    """Return the value of each parameter that a config gives, None for the others."""
+    return tuple(plan.get(name) for name in names)
