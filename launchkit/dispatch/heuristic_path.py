@@ -21,6 +21,8 @@ class HeuristicLauncher(AutotunedLauncher):
     launch: first the config is looked up, then the inner kernel is launched with the values.
     """
 
+    counts_fast = False  # the inner kernel's launcher does
+
     def __init__(self, kernel: Any, parts: KernelParts, inner: Launcher) -> None:
         self._inner = inner
         super().__init__(kernel, parts)
@@ -84,6 +86,8 @@ class OuterHeuristicLauncher(Launcher):
 def apply_heuristics(layers: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Add each heuristic's value to ``kwargs``, from the mapping that Triton would give it."""
     for layer in layers:
-        given = {**dict(zip(layer.arg_names, args, strict=False)), "grid": grid, "warmup": False}
+        # A mapping of its own for each, as Triton makes; copying one is cheaper than merging it.
+        named = {**dict(zip(layer.arg_names, args, strict=False)), "grid": grid, "warmup": False}
+        named.update(kwargs)
         for name, heuristic in layer.values.items():
-            kwargs[name] = heuristic({**given, **kwargs})
+            named[name] = kwargs[name] = heuristic(named.copy())

@@ -306,15 +306,22 @@ def compiled_variant(runner: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
     return runner.run(*args, grid=(1,), warmup=True, **kwargs)
 
 
+def labelled_autotune_key(
+    autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Return what Triton's Autotuner makes its key of: values, then dtypes in call order."""
+    named = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
+    named = {name: value for name, value in named.items() if name in autotuner.arg_names}
+    values = [(name, named[name]) for name in autotuner.keys if name in named]
+    typed = [(name, value) for name, value in named.items() if hasattr(value, "dtype")]
+    return [*values, *((f"dtype of {name}", str(value.dtype)) for name, value in typed)]
+
+
 def autotune_key(
     autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """Return the key that Triton's Autotuner makes for a launch: values, then dtypes in call order."""
-    named = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
-    named = {name: value for name, value in named.items() if name in autotuner.arg_names}
-    values = [named[name] for name in autotuner.keys if name in named]
-    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
-    return (*values, *dtypes)
+    """Return the key that Triton's Autotuner makes for a launch."""
+    return tuple(value for _, value in labelled_autotune_key(autotuner, args, kwargs))
 
 
 def autotuner_knows(autotuner: Any, key: tuple[Any, ...]) -> bool:
@@ -323,6 +330,14 @@ def autotuner_knows(autotuner: Any, key: tuple[Any, ...]) -> bool:
         return key in autotuner.cache
     except TypeError:  # an unhashable value: Triton raises the same, before it measures
         return True
+
+
+def autotuner_choice(autotuner: Any, key: tuple[Any, ...]) -> Any:
+    """Return the config that Triton's Autotuner holds for a key, or None."""
+    try:
+        return autotuner.cache.get(key)
+    except TypeError:
+        return None
 
 
 def announce_choice(
