@@ -198,10 +198,10 @@ def install_as_set() -> None:
 
 def _patterns(option: str, given: str | Sequence[str]) -> tuple[str, ...]:
     patterns: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
-    wrong = next((p for p in patterns if type(p) is not str or not p), None)
-    if wrong is not None:
+    wrong = [pattern for pattern in patterns if type(pattern) is not str or not pattern]
+    if wrong:
         raise UsageError(
-            f"{option} holds {wrong!r}. Give patterns over module.qualname, such as 'fla.*'.",
+            f"{option} holds {wrong[0]!r}. Give patterns over module.qualname, such as 'fla.*'.",
             option=option,
         )
     return patterns
