@@ -82,7 +82,9 @@ def _rms_norm(new: _Inputs) -> PreparedOperator:
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction as Function
 
     x, weight = new.random(TOKENS, 1024), new.random(1024)
-    return PreparedOperator((x, weight), lambda: (Function.apply(x, weight, 1e-6, 0.0, "llama", False),))
+    return PreparedOperator(
+        (x, weight), lambda: (Function.apply(x, weight, 1e-6, 0.0, "llama", False),)
+    )
 
 
 def _layer_norm(new: _Inputs) -> PreparedOperator:
@@ -136,10 +138,10 @@ def _chunk_gated_delta_rule(new: _Inputs) -> PreparedOperator:
 
     q, k, v = new.heads(3)
     g, beta = new.gates(BATCH, TOKENS, HEADS), new.random(BATCH, TOKENS, HEADS, scale=0.1)
-    forward = lambda: chunk_gated_delta_rule(  # noqa: E731 - a call to be made later
-        q, k, v, g, beta, use_qk_l2norm_in_kernel=True
-    )[:1]
-    return PreparedOperator((q, k, v, g, beta), forward)
+    options = {"use_qk_l2norm_in_kernel": True}
+    return PreparedOperator(
+        (q, k, v, g, beta), lambda: chunk_gated_delta_rule(q, k, v, g, beta, **options)[:1]
+    )
 
 
 def _chunk_delta_rule(new: _Inputs) -> PreparedOperator:
@@ -147,8 +149,8 @@ def _chunk_delta_rule(new: _Inputs) -> PreparedOperator:
 
     q, k, v = new.heads(3)
     beta = new.random(BATCH, TOKENS, HEADS, scale=0.1)
-    forward = lambda: chunk_delta_rule(q, k, v, beta, use_qk_l2norm_in_kernel=True)[:1]  # noqa: E731
-    return PreparedOperator((q, k, v, beta), forward)
+    options = {"use_qk_l2norm_in_kernel": True}
+    return PreparedOperator((q, k, v, beta), lambda: chunk_delta_rule(q, k, v, beta, **options)[:1])
 
 
 def _chunk_gla(new: _Inputs) -> PreparedOperator:
@@ -179,13 +181,14 @@ def _fused_recurrent_gated_delta_rule(new: _Inputs) -> PreparedOperator:
 
     q, k, v = (each[:, :1].detach().contiguous() for each in new.heads(3))
     g, beta = new.gates(BATCH, 1, HEADS).detach(), new.fixed(BATCH, 1, HEADS)
-    return PreparedOperator(
-        (), lambda: fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta)[:1]
-    )
+    return PreparedOperator((), lambda: fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta)[:1])
 
 
 def _l2norm(new: _Inputs) -> PreparedOperator:
-    from fla.modules.norm.l2norm import l2norm
+    try:
+        from fla.modules.norm.l2norm import l2norm
+    except ModuleNotFoundError:  # before 0.6
+        from fla.modules.l2norm import l2norm
 
     x = new.random(TOKENS, HEADS, WIDTH)
     return PreparedOperator((x,), lambda: (l2norm(x),))
@@ -206,7 +209,9 @@ OPERATORS = {
         LibraryOperator("chunk_gla", _FLA, _chunk_gla),
         LibraryOperator("chunk_simple_gla", _FLA, _chunk_simple_gla),
         LibraryOperator("chunk_retention", _FLA, _chunk_retention),
-        LibraryOperator("fused_recurrent_gated_delta_rule", _FLA, _fused_recurrent_gated_delta_rule),
+        LibraryOperator(
+            "fused_recurrent_gated_delta_rule", _FLA, _fused_recurrent_gated_delta_rule
+        ),
         LibraryOperator("l2norm", _FLA, _l2norm),
     )
 }

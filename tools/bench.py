@@ -5,7 +5,9 @@ Exit codes: 0 measured, 2 bad use.
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +48,10 @@ Cases = Annotated[
     list[str] | None,
     typer.Option("--case", help=f"One of {CASE_NAMES}; may be given several times. Default: all."),
 ]
+Operators = Annotated[
+    list[str] | None,
+    typer.Option("--operator", help="May be given several times. Default: all."),
+]
 Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 Launches = Annotated[int, typer.Option(help="Launches per round and row.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -73,31 +79,57 @@ def launch(
     """Compare launches of one kernel: Triton's, a plain config cache's and launchkit's."""
     _check_output(output)
     _check_settings()
-    launch_overhead = _benchmark()
+    launch_overhead = _benchmark("launch_overhead")
     names = tuple(dict.fromkeys(case or launch_overhead.CASES))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling, then timing", total=rounds)
         document = launch_overhead.measure(
             names, rounds, launches, advance=lambda: progress.advance(task)
         )
+    _emit(document, as_json, output, show)
+
+
+@app.command("libraries")
+def libraries(
+    operator: Operators = None,
+    rounds: Annotated[int, typer.Option(help="How often each row is timed.")] = 7,
+    calls: Annotated[int, typer.Option(help="Calls of the operator per round.")] = 50,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Compare operators of liger-kernel and flash-linear-attention with and without install()."""
+    _check_output(output)
+    _check_settings()
+    measure = _benchmark("libraries").measure
+    options: dict[str, Any] = {"operators": tuple(dict.fromkeys(operator))} if operator else {}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("compiling, then timing", total=len(operator or []) or None)
+        document = measure(
+            rounds=rounds, calls=calls, advance=lambda: progress.advance(task), **options
+        )
+    _emit(document, as_json, output, show_libraries)
+
+
+def _emit(
+    document: dict[str, Any], as_json: bool, output: Path | None, table: Callable[..., None]
+) -> None:
     data = jsonio.dumps(document)
     if as_json:
         typer.echo(data, nl=False)
     else:
-        show(document)
+        table(document)
     if output is not None:
         _write(output, data)
 
 
-def _benchmark() -> Any:
+def _benchmark(name: str) -> Any:
     # Imported here: torch takes seconds, and other commands do not need it.
     try:
-        from launchkit.benchmarks import launch_overhead
+        return importlib.import_module(f"launchkit.benchmarks.{name}")
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the benchmark needs torch and Triton: {error}. Install launchkit-triton[torch]."
         ) from error
-    return launch_overhead
 
 
 def _check_settings() -> None:
@@ -179,3 +211,33 @@ def _where(document: dict[str, Any]) -> str:
     facts = document["machine"]
     place = facts["gpu"] or f"{document['mode']}, so without the CUDA driver's own cost"
     return f"{place}; Triton {facts['triton']}"
+
+
+def show_libraries(document: dict[str, Any]) -> None:
+    """Print the benchmark of other people's operators as a table: a line per operator."""
+    console = Console()
+    console.width = max(console.width, _WIDTH)
+    table = Table(
+        title=f"host µs per call, Triton → launchkit ({_where(document)})",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for heading in ("operator", "launches", "in all", "in launches", "ratio", "equal"):
+        table.add_column(heading, justify="left" if heading == "operator" else "right")
+    for row in document["rows"]:
+        table.add_row(
+            row["operator"],
+            str(row["launches"]),
+            f"{row['host_us_before']:.0f} → {row['host_us_after']:.0f}",
+            f"{row['launch_us_before']:.0f} → {row['launch_us_after']:.0f}",
+            f"{row['launch_ratio']:.2f}",
+            {True: "yes", False: "no"}.get(row.get("equal"), "-"),
+        )
+    console.print(table)
+    console.print(
+        "Forward and backward, medians, one config per kernel. in launches: the part spent in "
+        "kernel[grid](...); ratio: of that. equal: outputs and gradients have the same bits.",
+        highlight=False,
+        markup=False,
+    )

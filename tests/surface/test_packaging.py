@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import launchkit
+from launchkit.dispatch.install import install_in_vllm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,6 +32,11 @@ def test_types_the_stub_source_and_the_command_are_installed():
     assert (home / "hostonly" / "stub_cuda.c").is_file()
     scripts = importlib.metadata.entry_points(group="console_scripts", name="launchkit")
     assert [script.value for script in scripts] == ["launchkit.__main__:main"]
+
+
+def test_vllm_finds_the_plugin_that_installs():
+    (plugin,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="launchkit")
+    assert plugin.load() is install_in_vllm
 
 
 def test_command_reports_the_version_and_refuses_bad_use(tmp_path):
