@@ -1,6 +1,7 @@
 """Launches of kernels with ``@triton.heuristics`` above or below the autotuner.
 
-A heuristic may read any argument and the config, so its values are computed at each launch.
+A heuristic may read any argument and the config, so its values are computed at each launch; see
+heuristic_front.py for those that need not be called.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.heuristic_front import heuristic_front
 from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
 from launchkit.dispatch.layers import KernelParts
 from launchkit.dispatch.native.python_core import MISS, PythonCore
@@ -70,11 +72,16 @@ class OuterHeuristicLauncher(Launcher):
         super().__init__(kernel, parts)
         self._below = below
         self.autotuned = below.autotuned
-        self.link(self._launch)
+        front = None if seam.interpreting() else heuristic_front(parts, below)
+        self.link(front or self._launch)
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         apply_heuristics(self._parts.outer_heuristics, grid, args, kwargs)
         return self._below.whole(grid, *args, **kwargs)
+
+    def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call every heuristic, and launch what is below, fast or slow."""
+        return self._launch(grid, *args, **kwargs)
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""

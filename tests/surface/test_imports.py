@@ -13,8 +13,15 @@ ROOT = Path(__file__).resolve().parents[2]
 LEAVES = {
     f"launchkit.{name}"
     for name in (
-        "errors", "settings", "clock", "c_compiler", "jsonio", "keys", "configs", "when_imported",
-    )  # fmt: skip
+        "errors",
+        "settings",
+        "clock",
+        "c_compiler",
+        "jsonio",
+        "keys",
+        "configs",
+        "when_imported",
+    )
 }
 
 # Which parts of launchkit a part may import from, besides itself. Order: the first that fits.
