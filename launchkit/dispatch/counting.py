@@ -1,12 +1,14 @@
-"""Counts of launches per kernel: those through Triton by reason always, fast ones while asked for.
+"""Counts of launches per kernel: those through Triton by reason, and fast ones.
 
-Only the long way counts on its own. A fast launch is counted by a function in front of the
-core's, which is there only between ``begin`` and ``end``: off means absent.
+The long way counts by itself, and so does the C core, for less than can be measured. A fast
+launch of the Python core is counted by a function in front of it, which is there only between
+``begin`` and ``end``: off means absent.
 """
 
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -25,9 +27,13 @@ DISABLED = "LAUNCHKIT_DISABLE is set"
 INTERPRETED = "TRITON_INTERPRET is set"
 EXCLUDED = "install() leaves this kernel out"
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may launch while it is held
 _through_triton: Counter[tuple[str, str]] = Counter()
 _fast: Counter[str] = Counter()
+# Where C cores count: one 64-bit number per kernel name, however many kernels have it.
+_counted_in_c: dict[str, array[int]] = {}
+# Names of kernels whose launches have gone uncounted.
+_uncounted: set[str] = set()
 _askers = 0
 _ever_asked = False
 
@@ -39,7 +45,15 @@ def through_triton(kernel: str, reason: str) -> None:
 
 
 def counted(kernel: str, launch: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``launch`` with its fast launches counted."""
+    """Return a core's ``launch`` with its fast launches counted, if somebody asks or it is free."""
+    count_into = getattr(launch, "count_into", None)
+    with _lock:
+        if count_into is not None:
+            count_into(_counted_in_c.setdefault(kernel, array("Q", [0])))
+            return launch
+        if not _askers:
+            _uncounted.add(kernel)
+            return launch
 
     def counting_launch(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = launch(grid, *args, **kwargs)
@@ -51,13 +65,8 @@ def counted(kernel: str, launch: Callable[..., Any]) -> Callable[..., Any]:
     return counting_launch
 
 
-def counts_fast() -> bool:
-    """Tell whether fast launches are being counted."""
-    return _askers > 0
-
-
 def begin() -> bool:
-    """Ask for fast launches to be counted; tell whether nobody else had asked."""
+    """Ask for all fast launches to be counted; tell whether nobody else had asked."""
     global _askers, _ever_asked
     with _lock:
         _askers += 1
@@ -73,13 +82,19 @@ def end() -> bool:
         return _askers == 0
 
 
-def snapshot() -> tuple[dict[tuple[str, str], int], dict[str, int] | None]:
+def snapshot() -> tuple[dict[tuple[str, str], int], dict[str, int | None]]:
     """Return launches through Triton by (kernel, reason), and fast ones by kernel.
 
-    The latter are None where nobody has asked for them yet.
+    The latter are None for kernels of the Python core where nobody has asked for them yet.
     """
     with _lock:
-        return dict(_through_triton), dict(_fast) if _ever_asked else None
+        fast: dict[str, int | None] = dict(_fast)
+        for name, number in _counted_in_c.items():
+            if number[0]:
+                fast[name] = number[0] + _fast[name]
+        if not _ever_asked:
+            fast.update(dict.fromkeys(_uncounted))
+        return dict(_through_triton), fast
 
 
 def reset() -> None:
@@ -88,4 +103,6 @@ def reset() -> None:
     with _lock:
         _through_triton.clear()
         _fast.clear()
+        for number in _counted_in_c.values():
+            number[0] = 0
         _ever_asked = _askers > 0

@@ -1,7 +1,8 @@
 """A front for ``@triton.heuristics`` whose functions only ask whether an argument is None.
 
 Nearly all heuristics of public kernels are of this kind. Such a function reads nothing but the
-one argument, so its value is computed in place; no mapping is built and nothing is called.
+one argument, so its value is computed in place; no mapping is built and nothing is called. The C
+core does it by itself; in front of the Python one stands a generated function.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from inspect import Parameter
 from typing import Any
 
 from launchkit.dispatch.layers import KernelParts
+from launchkit.dispatch.native import extension, premises
 from launchkit.dispatch.native.fronts import MISS
 
 _UNSET = type("Unset", (), {"__repr__": lambda self: "UNSET", "__slots__": ()})()
@@ -62,7 +64,29 @@ def heuristic_front(parts: KernelParts, below: Any) -> Callable[..., Any] | None
     later = _supplied(parts) & set(asked)
     if any(argument not in set(asked) - later for argument, _ in tests.values()):
         return None
-    return _generate(parts, below, asked, later, tests)
+    front = _generate(parts, below, asked, later, tests)
+    native = extension.active()
+    return front if native is None else _in_c(native, parts, below, tests, front)
+
+
+def _in_c(
+    native: types.ModuleType,
+    parts: KernelParts,
+    below: Any,
+    tests: dict[str, tuple[str, bool]],
+    front: Callable[..., Any],
+) -> Callable[..., Any]:
+    """Return the C core's front; ``front`` serves where what is below is not the C core."""
+    index = {name: number for number, name in enumerate(parts.jit.arg_names)}
+    derived = tuple(
+        (index[name], index[argument], for_none) for name, (argument, for_none) in tests.items()
+    )
+    try:
+        watched = native.WatchSet(*premises.of_heuristics(parts.outer_heuristics))
+    except TypeError:  # no plain dictionary
+        return front
+    made: Callable[..., Any] = native.HeuristicFront(below, derived, watched, front)
+    return made
 
 
 def _tests(layers: Sequence[Any], names: list[str]) -> dict[str, tuple[str, bool]] | None:

@@ -20,6 +20,7 @@ from launchkit.dispatch import counting
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launcher import adopt, launch_adopted
 from launchkit.dispatch.layers import kernel_name, layers_of, take_apart, triton_run
+from launchkit.dispatch.native import entries
 from launchkit.errors import UsageError
 
 logger = logging.getLogger("launchkit")
@@ -52,6 +53,7 @@ class _Installation:
         self.include = include
         self.exclude = exclude
         self.active = True
+        self.adopted = _Route(self, launch_adopted)
         self._replaced = _replaced_runs()
         # By id: the hash of a kernel is that of its source, which it takes milliseconds to read.
         self._touched: dict[tuple[int, str], weakref.ref[Any]] = {}
@@ -68,7 +70,8 @@ class _Installation:
                 return _launch_with_triton
             launch, lasting = self._decide(kernel)
             if lasting:
-                self._attach(kernel, "_launchkit_route", _Route(self, launch))
+                route = self.adopted if launch is launch_adopted else _Route(self, launch)
+                self._attach(kernel, "_launchkit_route", route)
             return launch
 
     def _decide(self, kernel: Any) -> tuple[LaunchFn, bool]:
@@ -153,8 +156,9 @@ def install(*, include: str | Sequence[str] = "*", exclude: str | Sequence[str] 
                 return
             _current.leave()
         _current = _Installation(*wanted)
+        entries.set_route(_subscript, _current.adopted)
         for kind in _CLASSES:
-            _replace(kind, "__getitem__", _getitem)
+            _replace(kind, "__getitem__", _subscript)
             _replace(kind, "run", _make_run(kind))
 
 
@@ -170,6 +174,7 @@ def uninstall() -> None:
             return
         for (kind, name), before in list(_originals.items()):
             _restore(kind, name, before)
+        entries.set_route(_subscript, None)
         _current.leave()
         _current = None
 
@@ -222,7 +227,7 @@ def _replace(kind: type, name: str, function: Any) -> None:
 
 def _restore(kind: type, name: str, before: Any) -> None:
     now = vars(kind).get(name)
-    if now is not _getitem and not hasattr(now, "launchkit_original"):
+    if now is not _subscript and not hasattr(now, "launchkit_original"):
         # Theirs calls ours, which now lets everything through to Triton.
         logger.warning(
             "%s.%s was replaced after launchkit.install() by %r, which stays. Take it away before "
@@ -246,6 +251,9 @@ def _getitem(kernel: Any, grid: Any) -> LaunchFn:
     return functools.partial(launch, kernel, grid)
 
 
+_subscript = entries.installed_subscript(_getitem)
+
+
 def _make_run(kind: type) -> LaunchFn:
     original: LaunchFn = kind.run  # type: ignore[attr-defined]
 
@@ -257,7 +265,7 @@ def _make_run(kind: type) -> LaunchFn:
             return original(kernel, *args, **kwargs)
         grid = kwargs.pop("grid")
         del kwargs["warmup"]
-        return _getitem(kernel, grid)(*args, **kwargs)
+        return _subscript(kernel, grid)(*args, **kwargs)
 
     run.launchkit_original = original  # type: ignore[attr-defined]
     return run

@@ -45,8 +45,7 @@ class Launcher(Entry):
         self._parts = parts
         self._wrapped: LaunchFn | None = None
         self._linked: LaunchFn | None = None
-        self.direct: LaunchFn = self._plain
-        self.fast: LaunchFn = self.direct
+        self.direct = self.fast = self._plain
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copied kernel gets a launcher of its own.
@@ -61,7 +60,7 @@ class Launcher(Entry):
         old = (self.direct, self.fast, self._linked)
         with _link_lock:
             self._linked = launch
-            counts = self.counts_fast and counting.counts_fast()
+            counts = self.counts_fast and launch is not _always_miss
             direct = counting.counted(self.name, launch) if counts else launch
             if settings.current().verify:
                 direct = self._checked(direct)

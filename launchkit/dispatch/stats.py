@@ -20,7 +20,7 @@ class KernelStats:
     kernel: str
     """Its declared name, or ``module.qualname`` of its function."""
     fast: int | None
-    """Launches that took the shortcut while ``count_launches`` was on; None: it never was."""
+    """Launches that took the shortcut; None: nobody counted (see ``count_launches``)."""
     through_triton: Mapping[str, int]
     """Launches that took the long way, by reason; counted always."""
 
@@ -69,8 +69,8 @@ class LaunchStats(Mapping[str, KernelStats]):
 def stats(*, reset: bool = False) -> LaunchStats:
     """Return how the launches of each kernel went, for kernels that launchkit has launched.
 
-    Launches through Triton are counted always, by reason; fast ones only while
-    ``count_launches`` is on, because a counter would cost each of them in Python. A launch
+    Launches through Triton are counted always, by reason, and fast ones of the C core as well.
+    Those of the Python core, where a counter costs, are only while ``count_launches`` is on. A launch
     through an autotuner with a ``run`` of its own is counted with that reason, and under
     ``install()`` what it launches beneath is counted as well, its benchmarks included. A
     launch that raises is not counted.
@@ -81,12 +81,12 @@ def stats(*, reset: bool = False) -> LaunchStats:
     slow, fast = counting.snapshot()
     if reset:
         counting.reset()
-    names = {kernel for kernel, _ in slow} | set(fast or ())
+    names = {kernel for kernel, _ in slow} | {kernel for kernel, count in fast.items() if count}
     return LaunchStats(
         {
             name: KernelStats(
                 name,
-                None if fast is None else fast.get(name, 0),
+                fast.get(name, 0),
                 {reason: count for (kernel, reason), count in slow.items() if kernel == name},
             )
             for name in names
@@ -95,9 +95,10 @@ def stats(*, reset: bool = False) -> LaunchStats:
 
 
 class count_launches:  # noqa: N801 - reads as a function, and as a context manager
-    """Count fast launches too, from here on or within a block; ``stats()`` has the counts.
+    """Count the fast launches of the Python core too, from here on or within a block.
 
-    Costs each launch about a microsecond, and nothing where it is off. Nests.
+    ``stats()`` has the counts. Costs each launch of that core about a microsecond, and nothing
+    where it is off; the C core counts by itself. Nests.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,8 @@
-"""stats(): launches through Triton by reason always, fast ones while asked for."""
+"""stats(): launches through Triton by reason always, fast ones by the C core or while asked for."""
 
 from __future__ import annotations
+
+import gc
 
 import pytest
 import sample_kernels
@@ -37,13 +39,26 @@ def reasons():
     return dict(launchkit.stats()[NAME].through_triton)
 
 
-def test_only_first_launches_are_counted_where_nobody_asked_for_the_fast_ones():
+def test_c_core_counts_fast_launches_without_being_asked(c_core):
+    launch(plain(), 5, BLOCK=16)
+    found = launchkit.stats()[NAME]
+    assert (found.fast, found.through_triton) == (4, {counting.FIRST: 1})
+
+
+def test_c_core_counts_kernels_of_one_name_together_and_those_that_are_gone(c_core):
+    for _ in range(3):
+        launch(plain(), 5, BLOCK=16)
+        gc.collect()
+    assert launchkit.stats()[NAME].fast == 12
+
+
+def test_python_core_counts_only_first_launches_where_nobody_asked_for_the_fast_ones(python_core):
     launch(plain(), 5, BLOCK=16)
     found = launchkit.stats()[NAME]
     assert (found.fast, found.through_triton) == (None, {counting.FIRST: 1})
 
 
-def test_fast_launches_are_counted_while_asked_for():
+def test_fast_launches_of_the_python_core_are_counted_while_asked_for(python_core):
     kernel = plain()
     launch(kernel, 3, BLOCK=16)
     with launchkit.count_launches():
@@ -53,7 +68,15 @@ def test_fast_launches_are_counted_while_asked_for():
     assert (found.fast, found.slow) == (4, 1)
 
 
-def test_counting_leaves_nothing_in_front_of_a_launch():
+def test_counting_puts_nothing_in_front_of_the_c_core(c_core):
+    kernel = plain()
+    launch(kernel, 2, BLOCK=16)
+    before = kernel._launchkit_entry.fast
+    with launchkit.count_launches():
+        assert kernel._launchkit_entry.fast is before
+
+
+def test_counting_leaves_nothing_in_front_of_the_python_core(python_core):
     kernel = plain()
     launch(kernel, 2, BLOCK=16)
     before = kernel._launchkit_entry.fast
@@ -64,7 +87,7 @@ def test_counting_leaves_nothing_in_front_of_a_launch():
     assert kernel._launchkit_entry.fast is before
 
 
-def test_nested_counters_count_once_and_until_the_last_has_stopped():
+def test_nested_counters_count_once_and_until_the_last_has_stopped(python_core):
     kernel = plain()
     launch(kernel, BLOCK=16)
     with launchkit.count_launches():
@@ -75,7 +98,7 @@ def test_nested_counters_count_once_and_until_the_last_has_stopped():
 
 
 @pytest.mark.parametrize("layers", ["outer", "inner", "both"])
-def test_launch_of_a_kernel_with_layers_is_counted_once(layers):
+def test_launch_of_a_kernel_with_layers_is_counted_once(layers, each_core):
     jit = plain()
     inner = triton.heuristics({"stride": lambda args: 3})(jit) if layers != "outer" else jit
     kernel = triton.autotune([triton.Config({"BLOCK": b}) for b in (16, 32)], ["n"])(inner)
@@ -88,7 +111,7 @@ def test_launch_of_a_kernel_with_layers_is_counted_once(layers):
     assert (found.fast, found.through_triton) == (3, {counting.FIRST: 1})
 
 
-def test_reasons_are_told_apart(monkeypatch):
+def test_reasons_are_told_apart(monkeypatch, each_core):
     kernel = plain()
     launch(kernel, BLOCK=16)
     monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", lambda metadata: None)
@@ -148,7 +171,7 @@ def test_failed_launch_is_not_counted():
     assert NAME not in launchkit.stats()
 
 
-def test_launches_of_many_threads_are_all_counted():
+def test_launches_of_many_threads_are_all_counted(each_core):
     kernel = plain()
     launch(kernel, BLOCK=16)
     with launchkit.count_launches():
@@ -156,7 +179,7 @@ def test_launches_of_many_threads_are_all_counted():
     assert launchkit.stats()[NAME].fast == 400
 
 
-def test_counting_and_recording_go_together():
+def test_counting_and_recording_go_together(each_core):
     kernel = plain()
     launch(kernel, BLOCK=16)
     with launchkit.count_launches(), launchkit.profile_launches() as profile:
@@ -165,7 +188,7 @@ def test_counting_and_recording_go_together():
     assert [row.launches for row in profile.rows] == [3]
 
 
-def test_reset_starts_again_from_here():
+def test_reset_starts_again_from_here(each_core):
     kernel = plain()
     launch(kernel, 2, BLOCK=16)
     assert launchkit.stats(reset=True)[NAME].slow == 1
