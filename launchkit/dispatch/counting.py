@@ -22,6 +22,7 @@ NO_CONFIG = "Triton's Autotuner chooses: a key that cannot be stored, or a clash
 SIGNATURE = "a signature or mode that launchkit does not cover"
 ARGUMENTS = "a type or option that the guard does not know, or too many kinds of call"
 NOT_KEPT = "the kernel or its config list changed meanwhile"
+UNWATCHED = "a dictionary or list of a class of its own, which the C core cannot watch"
 NOT_COMPILED = "a hook of Triton's kept the kernel from being compiled"
 DISABLED = "LAUNCHKIT_DISABLE is set"
 INTERPRETED = "TRITON_INTERPRET is set"

@@ -110,13 +110,13 @@ def renew(
         core.clear()
         slot = core.slot(args, kwargs)
     if slot is None:
-        return counting.ARGUMENTS
+        return counting.ARGUMENTS if core.watchable else counting.UNWATCHED
     # A choice from another state of the config list must not come under this one's guard.
     plan = make_plan() if core.accepts(slot, configs) else None
     if plan is None:
         return counting.NOT_KEPT
     core.insert(slot, plan)
-    return counting.FIRST
+    return counting.FIRST if core.watchable else counting.UNWATCHED
 
 
 def verify_plan(

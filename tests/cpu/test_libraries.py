@@ -38,7 +38,7 @@ class BothWays:
             plain = KernelInterface.__getitem__(kernel, grid)
             expected = outcome(lambda: plain(*args, **kwargs))
             install_module._current = installation
-            fast = install_module._getitem(kernel, grid)
+            fast = install_module._subscript(kernel, grid)
             self.pairs.append((expected, outcome(lambda: fast(*args, **kwargs))))
 
         return launch
