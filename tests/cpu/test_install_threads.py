@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
@@ -34,36 +35,49 @@ def kernels():
     ]
 
 
-def test_launches_are_whole_while_it_is_installed_and_uninstalled_over_and_over():
+@pytest.fixture
+def eager_threads():
+    """Threads take turns every 50 microseconds, not every five milliseconds."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(5e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_launches_are_whole_while_it_is_installed_and_uninstalled_over_and_over(eager_threads):
     made = kernels()
     before = state_of_classes()
     expected = [triton_launches(k, X, X, 100, 3, **options) for k, options in made]
     done = threading.Event()
 
     def flip():
-        while not done.is_set():
+        for _ in range(100):
             launchkit.install()
+            launch_all(made)
             launchkit.uninstall()
-
-    flipper = threading.Thread(target=flip)
-    hostonly.clear()
-    flipper.start()
-    try:
-        in_threads(4, lambda _: launch_all(made, rounds=50))
-    finally:
+            launch_all(made)
         done.set()
-        flipper.join()
+        return 200
+
+    def launch_meanwhile():
+        rounds = 0
+        while not done.is_set() and rounds < 5000:  # as many as are recorded
+            launch_all(made)
+            rounds += 1
+        return rounds
+
+    hostonly.clear()
+    rounds = sum(in_threads(4, lambda index: launch_meanwhile() if index else flip()))
     found = hostonly.launches()
-    assert len(found) == 4 * 50 * len(made)
+    assert len(found) == rounds * len(made)
     for (launch,) in expected:
-        assert found.count(launch) == 200
+        assert found.count(launch) == rounds
     assert state_of_classes() == before
 
 
-def launch_all(made, rounds):
-    for _ in range(rounds):
-        for kernel, options in made:
-            kernel[(2,)](X, X, 100, 3, **options)
+def launch_all(made):
+    for kernel, options in made:
+        kernel[(2,)](X, X, 100, 3, **options)
 
 
 def test_many_threads_install_once():

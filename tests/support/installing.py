@@ -55,4 +55,8 @@ def triton_launches(kernel, *args, grid=(2,), **kwargs):
 
 def state_of_classes():
     """What Triton's kernel classes hold, function by function."""
-    return [dict(vars(kind)) for kind in CLASSES]
+    # Python leaves __slotnames__ on a class when an object of it is copied.
+    return [
+        {name: value for name, value in vars(kind).items() if name != "__slotnames__"}
+        for kind in CLASSES
+    ]
