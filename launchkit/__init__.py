@@ -14,10 +14,16 @@ if TYPE_CHECKING:
     from launchkit import kernels as kernels
     from launchkit.configs import TunedConfig as TunedConfig
     from launchkit.dispatch.decorator import autotuned as autotuned
+    from launchkit.dispatch.install import install as install
+    from launchkit.dispatch.install import uninstall as uninstall
     from launchkit.dispatch.launcher import launch as launch
     from launchkit.dispatch.launcher import launch_autotuned as launch_autotuned
     from launchkit.dispatch.op_plans import planned as planned
+    from launchkit.dispatch.stats import LaunchStats as LaunchStats
+    from launchkit.dispatch.stats import count_launches as count_launches
+    from launchkit.dispatch.stats import stats as stats
     from launchkit.dispatch.stores import use_store as use_store
+    from launchkit.dispatch.watching import watch_compiles as watch_compiles
     from launchkit.errors import LaunchkitError as LaunchkitError
     from launchkit.profiling.launch_profile import LaunchProfile as LaunchProfile
     from launchkit.profiling.ranges import annotate as annotate
@@ -33,17 +39,23 @@ _HOMES = {
     "ConfigStore": "launchkit.store",
     "DirectoryStore": "launchkit.store",
     "LaunchProfile": "launchkit.profiling.launch_profile",
+    "LaunchStats": "launchkit.dispatch.stats",
     "LaunchkitError": "launchkit.errors",
     "MemoryStore": "launchkit.store",
     "TunedConfig": "launchkit.configs",
     "annotate": "launchkit.profiling.ranges",
     "autotuned": "launchkit.dispatch.decorator",
+    "count_launches": "launchkit.dispatch.stats",
+    "install": "launchkit.dispatch.install",
     "launch": "launchkit.dispatch.launcher",
     "launch_autotuned": "launchkit.dispatch.launcher",
     "open_store": "launchkit.store",
     "planned": "launchkit.dispatch.op_plans",
     "profile_launches": "launchkit.profiling.recorder",
+    "stats": "launchkit.dispatch.stats",
+    "uninstall": "launchkit.dispatch.install",
     "use_store": "launchkit.dispatch.stores",
+    "watch_compiles": "launchkit.dispatch.watching",
 }
 _MODULES = ("errors", "hostonly", "kernels")
 
@@ -51,20 +63,26 @@ __all__ = [
     "ConfigStore",
     "DirectoryStore",
     "LaunchProfile",
+    "LaunchStats",
     "LaunchkitError",
     "MemoryStore",
     "TunedConfig",
     "annotate",
     "autotuned",
+    "count_launches",
     "errors",
     "hostonly",
+    "install",
     "kernels",
     "launch",
     "launch_autotuned",
     "open_store",
     "planned",
     "profile_launches",
+    "stats",
+    "uninstall",
     "use_store",
+    "watch_compiles",
 ]
 
 
@@ -100,3 +118,39 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _install_when_asked() -> None:
+    """LAUNCHKIT_INSTALL=1: install as soon as Triton has been imported."""
+    from launchkit import settings
+    from launchkit.errors import UsageError
+
+    try:
+        wanted = settings.installs_on_import()
+    except UsageError as error:  # who needs a setting gets the error
+        _warn("%s", error)
+        return
+    if wanted:
+        from launchkit.when_imported import when_imported
+
+        when_imported("triton", _install)
+
+
+def _install() -> None:
+    try:
+        home = importlib.import_module("launchkit.dispatch.install")
+        home.install_as_set()
+    except Exception as error:  # noqa: BLE001 - the program must run, if need be without it
+        _warn(
+            "LAUNCHKIT_INSTALL is set, but nothing was installed: %r. Call launchkit.install() "
+            "where torch and triton have been imported.", error,
+        )  # fmt: skip
+
+
+def _warn(message: str, error: Exception) -> None:
+    import logging
+
+    logging.getLogger("launchkit").warning(message, error)
+
+
+_install_when_asked()

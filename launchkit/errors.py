@@ -7,6 +7,7 @@ LaunchkitError
 ├── HostOnlyError         hostonly.activate cannot run here, or is already active
 ├── CaptureError          a launch would have to benchmark while a CUDA graph is captured
 ├── TuningFailedError     no config of a kernel could be run
+├── UnexpectedCompileError  a strict watch_compiles saw a compilation or a tuning
 ├── VerifyError           LAUNCHKIT_VERIFY found a shortcut that differs from Triton
 ├── UnfingerprintableError  a value or function has no stable identity (a bypass, never fatal)
 └── StoreError
@@ -119,6 +120,22 @@ class TuningFailedError(LaunchkitError):
 
 class VerifyError(LaunchkitError):
     """LAUNCHKIT_VERIFY=1 found a launch whose shortcut is not what Triton would launch."""
+
+
+class UnexpectedCompileError(LaunchkitError):
+    """A kernel would be compiled or tuned while ``watch_compiles(strict=True)`` is on.
+
+    ``kind`` is ``compilation`` or ``tuning``; ``event`` says which argument is the cause.
+    """
+
+    def __init__(self, kernel: str, kind: str, event: str) -> None:
+        super().__init__(
+            f"{event}. Launch the kernel with such arguments while the program warms up, or keep "
+            "the argument in its class.",
+            kernel=kernel,
+            kind=kind,
+            event=event,
+        )
 
 
 class UnfingerprintableError(LaunchkitError):

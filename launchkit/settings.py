@@ -7,6 +7,7 @@ for tests.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,12 @@ class Settings:
     """LAUNCHKIT_NATIVE: launches take the C core where there is one."""
     store: str | None
     """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
+    install: bool | None
+    """LAUNCHKIT_INSTALL: install() when Triton is imported; None is neither asked nor refused."""
+    install_include: tuple[str, ...]
+    """LAUNCHKIT_INSTALL_INCLUDE: patterns of the kernels that LAUNCHKIT_INSTALL covers."""
+    install_exclude: tuple[str, ...]
+    """LAUNCHKIT_INSTALL_EXCLUDE: patterns of those that it leaves out."""
     compiler: str | None
     """CC: the C compiler; None is gcc, clang or cc, whichever is found."""
 
@@ -47,8 +54,29 @@ def _read() -> Settings:
         verify=_flag("LAUNCHKIT_VERIFY"),
         native=_flag("LAUNCHKIT_NATIVE", default="1"),
         store=os.environ.get("LAUNCHKIT_STORE") or None,
+        install=installs_on_import() if "LAUNCHKIT_INSTALL" in os.environ else None,
+        install_include=_patterns("LAUNCHKIT_INSTALL_INCLUDE") or ("*",),
+        install_exclude=_patterns("LAUNCHKIT_INSTALL_EXCLUDE"),
         compiler=os.environ.get("CC") or None,
     )
+
+
+def _patterns(name: str) -> tuple[str, ...]:
+    parts = (part.strip() for part in os.environ.get(name, "").split(","))
+    return tuple(part for part in parts if part)
+
+
+def installs_on_import() -> bool:
+    """Tell whether LAUNCHKIT_INSTALL is on, without fixing the other settings yet."""
+    return _flag("LAUNCHKIT_INSTALL")
+
+
+def install_in_children(include: Sequence[str], exclude: Sequence[str]) -> None:
+    """Set LAUNCHKIT_INSTALL and its patterns, for this process's settings and its children."""
+    os.environ["LAUNCHKIT_INSTALL"] = "1"
+    os.environ["LAUNCHKIT_INSTALL_INCLUDE"] = ",".join(include)
+    os.environ["LAUNCHKIT_INSTALL_EXCLUDE"] = ",".join(exclude)
+    reload()
 
 
 _current: Settings | None = None

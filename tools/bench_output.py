@@ -50,6 +50,11 @@ def check_settings() -> None:
             "LAUNCHKIT_DISABLE or LAUNCHKIT_VERIFY is set, and the figures would be those of plain "
             "Triton or of the checks. Unset it to measure launchkit."
         )
+    if current.install:
+        raise UsageError(
+            "LAUNCHKIT_INSTALL is set, and Triton's own launches would be launchkit's. Unset it to "
+            "compare them."
+        )
 
 
 def check_at_least(option: str, value: int, least: int) -> None:

@@ -15,7 +15,7 @@ from rich.logging import RichHandler
 
 import launchkit
 from launchkit.errors import LaunchkitError
-from launchkit.tools import bench, configs
+from launchkit.tools import bench, configs, run
 
 app = typer.Typer(
     name="launchkit",
@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(configs.app, name="configs")
+# The first word that is no option ends ours: what follows is the program's.
+app.command("run", context_settings={"allow_interspersed_args": False})(run.command)
 
 
 def _version(wanted: bool) -> None:
@@ -36,10 +38,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
+    if context.invoked_subcommand == "run":
+        return  # the program sets up its own logging
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
 
@@ -63,6 +68,10 @@ def main() -> None:
             f"the system refused: {error}. See that the files and the output that it was given can "
             "be used and have room."
         )
+    except SystemExit as done:
+        if done.code:
+            raise
+    run.run_pending()
 
 
 def _fail(message: str) -> NoReturn:

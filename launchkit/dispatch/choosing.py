@@ -21,9 +21,14 @@ from launchkit.configs import (
     identify,
     merge_records,
 )
-from launchkit.dispatch import fingerprint, tuning
+from launchkit.dispatch import fingerprint, tuning, watching
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.layers import autotune_key, autotuner_knows, kernel_name
+from launchkit.dispatch.layers import (
+    autotune_key,
+    autotuner_choice,
+    autotuner_knows,
+    kernel_name,
+)
 from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.stores import store_record, stored_record
 from launchkit.errors import CaptureError, TuningFailedError, UnfingerprintableError
@@ -88,6 +93,7 @@ class ConfigChooser:
         self._name = name or kernel_name(jit)
         self._kernel_id: KernelId | UnfingerprintableError | None = None
         self._choices = _Choices(autotuner.configs[:], {})
+        self._announced: dict[tuple[Any, ...], Any] = {}
 
     def choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ConfigPin:
         """Return the live config for a launch and its list, tuning if nothing else knows it.
@@ -155,6 +161,9 @@ class ConfigChooser:
         if not question.identities:
             self._announce(question, configs[0], None, None)
             return configs[0]
+        config = self._tuned_by_triton(question)
+        if config is not None:
+            return config
         known = self._stored(question)
         config = _pick(known, configs, question.identities)
         if known is None or config is None:
@@ -164,13 +173,21 @@ class ConfigChooser:
         self._announce(question, config, timings, None)
         return config
 
+    def _tuned_by_triton(self, question: _Question) -> Any | None:
+        """Return what Triton's own tuning chose in this process, before launchkit came."""
+        config = autotuner_choice(self._autotuner, question.triton_key)
+        if config is None or config is self._announced.get(question.triton_key):
+            return None
+        return next((live for live in question.configs if live == config), None)
+
     def _tune(self, question: _Question) -> Any:
         configs, identities = question.configs, question.identities
         known = self._stored(question)
         old = {} if known is None else {tuned.config: tuned for tuned in known.configs}
         missing = [c for c, i in zip(configs, identities, strict=True) if i not in old]
         start_ns = clock.now_ns()
-        measured = tuning.measure(self._autotuner, missing or configs, question.arguments)
+        with watching.tuning(self._autotuner, *question.arguments):
+            measured = tuning.measure(self._autotuner, missing or configs, question.arguments)
         seconds = tuning.seconds_since(start_ns)
         fresh = {id(m.config): m for m in measured}
         results = [
@@ -194,6 +211,7 @@ class ConfigChooser:
         self, question: _Question, config: Any, timings: Any, seconds: float | None
     ) -> None:
         key = question.triton_key
+        self._announced[key] = config
         seam.announce_choice(self._autotuner, self._jit, key, config, timings, seconds)
 
     # -- the store; nothing that goes wrong there may fail a launch

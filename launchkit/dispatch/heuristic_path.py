@@ -1,6 +1,7 @@
 """Launches of kernels with ``@triton.heuristics`` above or below the autotuner.
 
-A heuristic may read any argument and the config, so its values are computed at each launch.
+A heuristic may read any argument and the config, so its values are computed at each launch; see
+heuristic_front.py for those that need not be called.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.heuristic_front import heuristic_front
 from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
 from launchkit.dispatch.layers import KernelParts
 from launchkit.dispatch.native.fronts import MISS
@@ -21,6 +23,8 @@ class HeuristicLauncher(AutotunedLauncher):
     A heuristic may read any argument and the config, so its values are computed at each
     launch: first the config is looked up, then the inner kernel is launched with the values.
     """
+
+    counts_fast = False  # the inner kernel's launcher does
 
     def __init__(self, kernel: Any, parts: KernelParts, inner: Launcher) -> None:
         self._inner = inner
@@ -69,11 +73,16 @@ class OuterHeuristicLauncher(Launcher):
         super().__init__(kernel, parts)
         self._below = below
         self.autotuned = below.autotuned
-        self.link(self._launch)
+        front = None if seam.interpreting() else heuristic_front(parts, below)
+        self.link(front or self._launch)
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         apply_heuristics(self._parts.outer_heuristics, grid, args, kwargs)
         return self._below.whole(grid, *args, **kwargs)
+
+    def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call every heuristic, and launch what is below, fast or slow."""
+        return self._launch(grid, *args, **kwargs)
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
@@ -85,6 +94,8 @@ class OuterHeuristicLauncher(Launcher):
 def apply_heuristics(layers: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Add each heuristic's value to ``kwargs``, from the mapping that Triton would give it."""
     for layer in layers:
-        given = {**dict(zip(layer.arg_names, args, strict=False)), "grid": grid, "warmup": False}
+        # A mapping of its own for each, as Triton makes; copying one is cheaper than merging it.
+        named = {**dict(zip(layer.arg_names, args, strict=False)), "grid": grid, "warmup": False}
+        named.update(kwargs)
         for name, heuristic in layer.values.items():
-            kwargs[name] = heuristic({**given, **kwargs})
+            named[name] = kwargs[name] = heuristic(named.copy())

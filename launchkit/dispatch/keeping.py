@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any
 
+from launchkit.dispatch import counting
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.native import extension
 from launchkit.dispatch.native.c_core import MAX_PARAMS, CCore
@@ -62,10 +63,20 @@ def keep_plan(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     choice: ConfigPin | None = None,
-) -> None:
-    """Keep what Triton just launched as a plan, if nothing stands against a shortcut."""
-    if core is None or compiled is None or seam.shortcut_obstacle(jit, compiled) is not None:
-        return
+    premises: tuple[tuple[str, Any, dict[str, Any]], ...] = (),
+) -> str:
+    """Keep what Triton just launched as a plan, if nothing stands against a shortcut.
+
+    Returns why the launch went through Triton. ``premises`` are checked at each launch of the
+    plan like the globals that the kernel reads.
+    """
+    if core is None:
+        return counting.INTERPRETED if seam.interpreting() else counting.SIGNATURE
+    if compiled is None:
+        return counting.NOT_COMPILED
+    obstacle = seam.shortcut_obstacle(jit, compiled)
+    if obstacle is not None:
+        return obstacle
     # What this config leaves out, though another one gives it, has its default; what is no
     # parameter is an option of the compiler.
     given = {} if choice is None else choice.config.kwargs
@@ -75,10 +86,11 @@ def keep_plan(
         place = seam.cache_place(jit, seam.current_device(), compiled)
         if place is None:
             return None
-        return LaunchPlan(compiled, place, seam.used_globals(jit), choice, supplied)
+        return LaunchPlan(compiled, place, (*seam.used_globals(jit), *premises), choice, supplied)
 
     if core.supplied >= supplied.keys():  # else the list changed while this launch was under way
-        renew(core, args, kwargs, None if choice is None else choice.configs, make_plan)
+        return renew(core, args, kwargs, None if choice is None else choice.configs, make_plan)
+    return counting.NOT_KEPT
 
 
 def renew(
@@ -87,18 +99,24 @@ def renew(
     kwargs: Mapping[str, Any],
     configs: Any,
     make_plan: Callable[[], ConfigPin | None],
-) -> None:
-    """Put a plan where these arguments will find it, if they can have one."""
+) -> str:
+    """Put a plan where these arguments will find it, if they can have one.
+
+    Returns why the launch went through Triton.
+    """
     slot = core.slot(args, kwargs)
     if slot is not None and core.holds(slot) and core.find(args, kwargs) is None:
         # A plan is there and its check fails: something that bodies hold on to has changed.
         core.clear()
         slot = core.slot(args, kwargs)
+    if slot is None:
+        return counting.ARGUMENTS if core.watchable else counting.UNWATCHED
     # A choice from another state of the config list must not come under this one's guard.
-    if slot is not None and core.accepts(slot, configs):
-        plan = make_plan()
-        if plan is not None:
-            core.insert(slot, plan)
+    plan = make_plan() if core.accepts(slot, configs) else None
+    if plan is None:
+        return counting.NOT_KEPT
+    core.insert(slot, plan)
+    return counting.FIRST if core.watchable else counting.UNWATCHED
 
 
 def verify_plan(

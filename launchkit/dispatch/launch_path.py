@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launchkit import settings
+from launchkit.dispatch import counting
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.dispatch.keeping import keep_plan, make_core, renew, verify_plan
-from launchkit.dispatch.layers import KernelParts, kernel_name
+from launchkit.dispatch.layers import KernelParts, kernel_name, triton_run
 from launchkit.dispatch.native.entries import Entry
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.dispatch.native.interface import Core
@@ -33,6 +34,9 @@ class Launcher(Entry):
     """The launch of one kernel object: ``fast(grid, *args, **kwargs)`` may return MISS, then
     ``slow(grid, args, kwargs)`` launches."""
 
+    counts_fast = False
+    """Whether a launch that does not miss is one: not one of a launcher below, which counts it."""
+
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__()
         self.kernel = kernel
@@ -40,8 +44,8 @@ class Launcher(Entry):
         self.name = getattr(kernel, "declared_name", None) or kernel_name(kernel)
         self._parts = parts
         self._wrapped: LaunchFn | None = None
-        self.direct: LaunchFn = self._plain
-        self.fast: LaunchFn = self.direct
+        self._linked: LaunchFn | None = None
+        self.direct = self.fast = self._plain
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copied kernel gets a launcher of its own.
@@ -52,13 +56,23 @@ class Launcher(Entry):
 
     def link(self, launch: LaunchFn) -> None:
         """Take ``launch`` as the kernel's own function; a launch slot in front stays there."""
-        direct = self._checked(launch) if settings.current().verify else launch
         # Held until the lock is free: the last reference to an old one may run a finalizer.
-        old = (self.direct, self.fast)
+        old = (self.direct, self.fast, self._linked)
         with _link_lock:
+            self._linked = launch
+            counts = self.counts_fast and launch is not _always_miss
+            direct = counting.counted(self.name, launch) if counts else launch
+            if settings.current().verify:
+                direct = self._checked(direct)
             self.direct = direct
             self.fast = self._wrapped or direct
         del old
+
+    def relink(self) -> None:
+        """Take the same function again: whether launches are counted has changed."""
+        with _link_lock:
+            if self._linked is not None:
+                self.link(self._linked)
 
     def wrap(self, wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:
         """Put ``wrap(fn, name)`` in front of the launch, or take it away with None."""
@@ -92,8 +106,23 @@ class Launcher(Entry):
         return self.slow(grid, args, kwargs) if result is MISS else result
 
 
+class TritonLauncher(Launcher):
+    """Launches that are all Triton's, for a reason that is counted."""
+
+    def __init__(self, kernel: Any, parts: KernelParts, reason: str) -> None:
+        super().__init__(kernel, parts)
+        self.reason = reason
+
+    def _plain(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = super()._plain(grid, *args, **kwargs)
+        counting.through_triton(self.name, self.reason)
+        return result
+
+
 class JitLauncher(Launcher):
     """Launches of a plain ``@triton.jit`` kernel."""
+
+    counts_fast = True
 
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__(kernel, parts)
@@ -104,7 +133,8 @@ class JitLauncher(Launcher):
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch the long way, and keep a plan where that is allowed."""
         compiled = self._plain(grid, *args, **kwargs)
-        keep_plan(self._core, self._parts.jit, compiled, args, kwargs)
+        reason = keep_plan(self._core, self._parts.jit, compiled, args, kwargs)
+        counting.through_triton(self.name, reason)
         return compiled
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -118,6 +148,10 @@ def _always_miss(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 class AutotunedLauncher(Launcher):
     """Launches of an autotuned kernel whose plan is implied by the arguments alone."""
+
+    counts_fast = True
+    premises: tuple[tuple[str, Any, dict[str, Any]], ...] = ()
+    """More (name, value, namespace) that a plan rests on, as the globals that a kernel reads."""
 
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__(kernel, parts)
@@ -199,9 +233,14 @@ class AutotunedLauncher(Launcher):
             config.pre_hook({**named, "grid": grid, "warmup": False, **config.all_kwargs()})
         # Asked again: a hook may change its config.
         chosen = config.all_kwargs()
-        compiled = self._tuner.fn.run(*args, grid=grid, warmup=False, **kwargs, **chosen)
+        run = triton_run(self._tuner.fn)
+        compiled = run(*args, grid=grid, warmup=False, **kwargs, **chosen)
+        reason = counting.PRE_HOOK
         if config.pre_hook is None:
-            keep_plan(core, self._parts.jit, compiled, args, kwargs, choice)
+            reason = keep_plan(
+                core, self._parts.jit, compiled, args, kwargs, choice, premises=self.premises
+            )
+        counting.through_triton(self.name, reason)
         return compiled
 
     def _choose(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConfigPin | None:
@@ -218,7 +257,9 @@ class AutotunedLauncher(Launcher):
             return None
 
     def _autotuner_run(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return triton_run(self._tuner)(*args, grid=grid, warmup=False, **kwargs)
+        compiled = triton_run(self._tuner)(*args, grid=grid, warmup=False, **kwargs)
+        counting.through_triton(self.name, counting.NO_CONFIG)
+        return compiled
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
@@ -228,9 +269,3 @@ class AutotunedLauncher(Launcher):
 def clash(config: Any, kwargs: Mapping[str, Any]) -> bool:
     """Tell whether a caller gives what the config gives; Triton says what is wrong with it."""
     return not kwargs.keys().isdisjoint(config.all_kwargs())
-
-
-def triton_run(kernel: Any) -> Callable[..., Any]:
-    """Return the kernel's own launch function; for ``@autotuned`` kernels Triton's Autotuner's."""
-    run: Callable[..., Any] = getattr(kernel, "triton_run", None) or kernel.run
-    return run

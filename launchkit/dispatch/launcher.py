@@ -13,6 +13,7 @@ from typing import Any
 from torch.compiler import is_compiling
 
 from launchkit import settings
+from launchkit.dispatch import adapters, counting
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.heuristic_path import HeuristicLauncher, OuterHeuristicLauncher
 from launchkit.dispatch.launch_path import (
@@ -20,8 +21,9 @@ from launchkit.dispatch.launch_path import (
     JitLauncher,
     Launcher,
     LaunchFn,
+    TritonLauncher,
 )
-from launchkit.dispatch.layers import KernelParts, has_own_launch, take_apart
+from launchkit.dispatch.layers import KernelParts, own_layer, take_apart
 from launchkit.dispatch.native import entries
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.errors import NotAutotunedError
@@ -97,9 +99,10 @@ def make_launcher(kernel: Any, parts: KernelParts, adopt: Callable[[Any], Launch
 
     ``adopt`` gives the launcher of a kernel below, so that both share choices and plans.
     """
-    plain = settings.current().disable or (seam.interpreting() and parts.autotuner is None)
-    if plain or has_own_launch(parts):
-        launcher = Launcher(kernel, parts)
+    adapter = adapters.find(parts)
+    reason = _why_triton(parts, adapted=adapter is not None)
+    if reason is not None:
+        launcher = TritonLauncher(kernel, parts, reason)
         launcher.autotuned = parts.autotuner is not None
         return launcher
     if parts.outer_heuristics:
@@ -108,7 +111,19 @@ def make_launcher(kernel: Any, parts: KernelParts, adopt: Callable[[Any], Launch
         return JitLauncher(kernel, parts)
     if parts.inner_heuristics:
         return HeuristicLauncher(kernel, parts, adopt(parts.jit))
-    return AutotunedLauncher(kernel, parts)
+    return (adapter or AutotunedLauncher)(kernel, parts)
+
+
+def _why_triton(parts: KernelParts, adapted: bool) -> str | None:
+    """Return why every launch of a kernel is Triton's, or None if launchkit may shorten some."""
+    if settings.current().disable:
+        return counting.DISABLED
+    if seam.interpreting() and parts.autotuner is None:
+        return counting.INTERPRETED
+    own = own_layer(parts, adapted)
+    if own is not None:
+        return f"{type(own).__module__}.{type(own).__qualname__} launches in a way of its own"
+    return None
 
 
 _adoption_lock = threading.RLock()
@@ -158,3 +173,10 @@ def set_launch_slot(wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:
         _slot = wrap
         for launcher in list(_launchers):
             launcher.wrap(wrap)
+
+
+def relink_all() -> None:
+    """Let every launcher take its function again: whether launches are counted has changed."""
+    with _adoption_lock:
+        for launcher in list(_launchers):
+            launcher.relink()

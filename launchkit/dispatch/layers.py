@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,20 +65,53 @@ def kernel_name(kernel: Any) -> str:
     )
 
 
-def has_own_launch(parts: KernelParts) -> bool:
-    """Tell whether a layer launches or tunes in a way of its own.
+def layers_of(kernel: Any) -> list[Any]:
+    """Return a kernel's layers, outermost first and the jitted function last."""
+    found = [kernel]
+    while isinstance(found[-1], (seam.Heuristics, seam.Autotuner)):
+        found.append(found[-1].fn)
+    return found
+
+
+def triton_run(kernel: Any) -> Callable[..., Any]:
+    """Return how Triton launches a kernel, whoever has put launchkit in front of it.
+
+    For an ``@autotuned`` kernel that is Triton's Autotuner; for a subclass with a ``run`` of its
+    own it is that one.
+    """
+    run: Callable[..., Any] = getattr(kernel, "triton_run", None) or kernel.run
+    original = getattr(run, "launchkit_original", None)
+    if original is None:
+        return run
+    if isinstance(kernel, seam.Heuristics):
+        # Its own run would call the layer below through launchkit again.
+        return functools.partial(_run_heuristics, kernel)
+    return functools.partial(original, kernel)
+
+
+def _run_heuristics(kernel: Any, /, *args: Any, **kwargs: Any) -> Any:
+    for name, heuristic in kernel.values.items():
+        kwargs[name] = heuristic({**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})
+    return triton_run(kernel.fn)(*args, **kwargs)
+
+
+def own_layer(parts: KernelParts, adapted: bool = False) -> Any:
+    """Return a layer that launches or tunes in a way of its own, or None if there is none.
 
     Such a subclass (one that reads configs from files, say) must not be shortened: what it
-    would choose is not known here.
+    would choose is not known here. ``adapted``: of the autotuner it is known.
     """
-    heuristics = (*parts.outer_heuristics, *parts.inner_heuristics)
-    if any(_overrides(layer, seam.Heuristics, ("run",)) for layer in heuristics):
-        return True
-    # An interpreted function is no JITFunction; Triton 3.4 gives each a run of its own.
-    own_jit = not seam.interpreting() and _overrides(parts.jit, seam.JITFunction, _JIT_BEHAVIOUR)
-    return own_jit or (
-        parts.autotuner is not None
-        and _overrides(parts.autotuner, seam.Autotuner, _AUTOTUNER_BEHAVIOUR)
+    behaviours: list[tuple[Any, type, tuple[str, ...]]] = [
+        (layer, seam.Heuristics, ("run",))
+        for layer in (*parts.outer_heuristics, *parts.inner_heuristics)
+    ]
+    if not seam.interpreting():
+        # An interpreted function is no JITFunction; Triton 3.4 gives each a run of its own.
+        behaviours.append((parts.jit, seam.JITFunction, _JIT_BEHAVIOUR))
+    if parts.autotuner is not None and not adapted:
+        behaviours.append((parts.autotuner, seam.Autotuner, _AUTOTUNER_BEHAVIOUR))
+    return next(
+        (layer for layer, base, names in behaviours if _overrides(layer, base, names)), None
     )
 
 
@@ -94,15 +128,22 @@ def _overrides(layer: Any, base: type, names: tuple[str, ...]) -> bool:
     return any(name in on_itself or any(name in cls for cls in below) for name in names)
 
 
+def labelled_autotune_key(
+    autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Return what Triton's Autotuner makes its key of: values, then dtypes in call order."""
+    named = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
+    named = {name: value for name, value in named.items() if name in autotuner.arg_names}
+    values = [(name, named[name]) for name in autotuner.keys if name in named]
+    typed = [(name, value) for name, value in named.items() if hasattr(value, "dtype")]
+    return [*values, *((f"dtype of {name}", str(value.dtype)) for name, value in typed)]
+
+
 def autotune_key(
     autotuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """Return the key that Triton's Autotuner makes for a launch: values, then dtypes in call order."""
-    named = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
-    named = {name: value for name, value in named.items() if name in autotuner.arg_names}
-    values = [named[name] for name in autotuner.keys if name in named]
-    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
-    return (*values, *dtypes)
+    """Return the key that Triton's Autotuner makes for a launch."""
+    return tuple(value for _, value in labelled_autotune_key(autotuner, args, kwargs))
 
 
 def autotuner_knows(autotuner: Any, key: tuple[Any, ...]) -> bool:
@@ -111,3 +152,11 @@ def autotuner_knows(autotuner: Any, key: tuple[Any, ...]) -> bool:
         return key in autotuner.cache
     except TypeError:  # an unhashable value: Triton raises the same, before it measures
         return True
+
+
+def autotuner_choice(autotuner: Any, key: tuple[Any, ...]) -> Any:
+    """Return the config that Triton's Autotuner holds for a key, or None."""
+    try:
+        return autotuner.cache.get(key)
+    except TypeError:
+        return None

@@ -15,6 +15,7 @@ from typing import Any
 from launchkit import clock
 from launchkit.configs import TunedConfig, identify
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.layers import triton_run
 from launchkit.errors import UsageError
 
 METHOD = "eager"
@@ -108,7 +109,7 @@ def _kernel_call(
             config.pre_hook(named)
         guard.enter(named)
         try:
-            autotuner.fn.run(*args, **current)
+            triton_run(autotuner.fn)(*args, **current)
         except Exception as error:
             guard.leave(named, error)
             raise

@@ -12,8 +12,8 @@ def memory_store(monkeypatch):
     from launchkit.dispatch.stores import use_store
     from launchkit.store import MemoryStore
 
-    for name in ("LAUNCHKIT_DISABLE", "LAUNCHKIT_VERIFY", "LAUNCHKIT_STORE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("DISABLE", "VERIFY", "STORE", "INSTALL", "INSTALL_INCLUDE", "INSTALL_EXCLUDE"):
+        monkeypatch.delenv(f"LAUNCHKIT_{name}", raising=False)
     settings.reload()
     store = MemoryStore()
     use_store(store)

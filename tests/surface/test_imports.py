@@ -12,7 +12,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LEAVES = {
     f"launchkit.{name}"
-    for name in ("errors", "settings", "clock", "c_compiler", "jsonio", "keys", "configs")
+    for name in (
+        "errors",
+        "settings",
+        "clock",
+        "c_compiler",
+        "jsonio",
+        "keys",
+        "configs",
+        "when_imported",
+    )
 }
 
 # Which parts of launchkit a part may import from, besides itself. Order: the first that fits.
@@ -33,6 +42,7 @@ ALLOWED = [
 LEAVES_OF_LEAVES = {
     "launchkit.errors": set(),
     "launchkit.clock": set(),
+    "launchkit.when_imported": set(),
     "launchkit.settings": {"launchkit.errors"},
     "launchkit.c_compiler": {"launchkit.errors", "launchkit.settings"},
     "launchkit.jsonio": {"launchkit.errors"},

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import launchkit
+from launchkit.dispatch.install import install_in_vllm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,6 +48,11 @@ def test_every_c_file_of_the_core_is_built_and_packed():
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
 def test_c_core_is_built_where_there_is_a_compiler():
     importlib.import_module("launchkit.dispatch.native._core")
+
+
+def test_vllm_finds_the_plugin_that_installs():
+    (plugin,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="launchkit")
+    assert plugin.load() is install_in_vllm
 
 
 def test_command_reports_the_version_and_refuses_bad_use(tmp_path):

@@ -101,9 +101,12 @@ const CallShape *find_shape(ShapeTable *shapes, PyObject *keywords) {
 
 /* Call the generated binder, which raises what Python says to such a call. What it lets pass is
  * no error but nothing to shorten: an argument that the config gives, say. */
-static int misfit(Core *core, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static int misfit(Core *core, const Derivation *derivation, PyObject *const *args,
+                  Py_ssize_t nargs, PyObject *kwnames) {
   if (PyErr_Occurred())
     return -1;
+  if (derivation != NULL)
+    return 0; /* first the heuristics are called, and may raise */
   Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
   PyObject **all = PyMem_Malloc((total + 1) * sizeof *all);
   if (all == NULL) {
@@ -120,9 +123,24 @@ static int misfit(Core *core, PyObject *const *args, Py_ssize_t nargs, PyObject 
   return result == NULL ? -1 : 0;
 }
 
-int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+/* What Triton's heuristics would add to the keywords. A caller who gives it too, or leaves out
+ * what is asked for, hears from Triton. */
+static int derive(const Core *core, PyObject **values, const Derivation *derivation) {
+  for (Py_ssize_t i = 0; i < derivation->count; i++) {
+    const Derived *item = &derivation->items[i];
+    if ((unsigned)item->param >= (unsigned)core->param_count ||
+        (unsigned)item->source >= (unsigned)core->param_count || values[item->param] != NULL ||
+        values[item->source] == NULL)
+      return 0;
+    values[item->param] = (values[item->source] == Py_None) == item->for_none ? Py_True : Py_False;
+  }
+  return 1;
+}
+
+int bind_call(Core *core, Call *call, const Derivation *derivation, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *kwnames) {
   if (nargs > core->positional_count)
-    return misfit(core, args, nargs, kwnames);
+    return misfit(core, derivation, args, nargs, kwnames);
   PyObject **values = call->values;
   if (nargs > 0)
     memcpy(values, args, nargs * sizeof *values);
@@ -132,7 +150,7 @@ int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, P
   if (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0) {
     const CallShape *shape = find_shape(&core->shapes, kwnames);
     if (shape == NULL)
-      return misfit(core, args, nargs, kwnames);
+      return misfit(core, derivation, args, nargs, kwnames);
     /* Copied: the shape may be gone once Python code has run. */
     call->option_count = shape->option_count;
     for (int i = 0; i < shape->option_count; i++) {
@@ -144,16 +162,18 @@ int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, P
       if (slot < 0)
         continue;
       if (slot < nargs) /* given twice */
-        return misfit(core, args, nargs, kwnames);
+        return misfit(core, derivation, args, nargs, kwnames);
       values[slot] = args[nargs + i];
     }
   }
+  if (derivation != NULL && !derive(core, values, derivation))
+    return 0;
   for (int i = 0; i < count; i++) {
     bool given = values[i] != NULL, supplied = core->flags[i] & IS_SUPPLIED;
     if (given != supplied)
       continue;
     if (supplied || core->params[i].fallback == NULL)
-      return misfit(core, args, nargs, kwnames);
+      return misfit(core, derivation, args, nargs, kwnames);
     values[i] = core->params[i].fallback;
   }
   return 1;

@@ -44,6 +44,7 @@ class CCore:
         self.parameters = frozenset(self._names)
         self.supplied = frozenset(param.name for param in params if param.supplied)
         self.defaults = {p.name: p.default for p in params if p.supplied and p.has_default}
+        self.watchable = True
         self._configs: Any = None
         # Taken when everything is forgotten and read anew; never by a hit.
         self._lock = threading.RLock()
@@ -128,9 +129,11 @@ class CCore:
         """Return a WatchSet of what ``find`` finds, or None for what cannot be watched."""
         try:
             found = find(*args)
-            return None if found is None else self._extension.WatchSet(*found)
+            made = None if found is None else self._extension.WatchSet(*found)
         except TypeError:  # no plain dictionary, or a list of a class of its own
-            return None
+            made = None
+        self.watchable = made is not None
+        return made
 
 
 def _default(param: ParamSpec) -> Any:

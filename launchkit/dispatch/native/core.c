@@ -51,7 +51,7 @@ static PyObject *core_vectorcall(PyObject *self, PyObject *const *args, size_t n
     PyErr_SetString(PyExc_TypeError, "a launch needs a grid");
     return NULL;
   }
-  return core_launch((Core *)self, args[0], args + 1, nargs - 1, kwnames);
+  return core_launch((Core *)self, NULL, args[0], args + 1, nargs - 1, kwnames);
 }
 
 static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -134,9 +134,30 @@ static int core_gc_clear(Core *core) {
   return 0;
 }
 
+/* Count launches in a buffer of one 64-bit number, or nowhere. */
+static int count_into(Core *core, PyObject *buffer) {
+  Py_buffer fresh;
+  if (buffer != NULL && PyObject_GetBuffer(buffer, &fresh, PyBUF_WRITABLE) < 0)
+    return -1;
+  if (buffer != NULL && (fresh.len != sizeof(uint64_t) || (uintptr_t)fresh.buf % 8 != 0)) {
+    PyBuffer_Release(&fresh);
+    PyErr_SetString(PyExc_ValueError, "launches are counted in one number of 64 bits");
+    return -1;
+  }
+  Py_buffer old = core->count_buffer;
+  bool counted = core->launch_count != NULL;
+  core->launch_count = buffer == NULL ? NULL : fresh.buf;
+  if (buffer != NULL)
+    core->count_buffer = fresh;
+  if (counted)
+    PyBuffer_Release(&old);
+  return 0;
+}
+
 static void core_dealloc(Core *core) {
   PyObject_GC_UnTrack(core);
   core_gc_clear(core);
+  count_into(core, NULL);
   drop_shapes(&core->shapes);
   for (int i = 0; i < core->param_count; i++) {
     Py_XDECREF(core->params[i].name);
@@ -247,7 +268,7 @@ static PyObject *with_call(Core *core, PyObject *args, KeyUser use) {
     return NULL;
   }
   Py_INCREF(core);
-  int status = bind_call(core, &call, vector, PyTuple_GET_SIZE(given), kwnames);
+  int status = bind_call(core, &call, NULL, vector, PyTuple_GET_SIZE(given), kwnames);
   if (status == 1)
     status = use(core, &call, &result);
   Py_DECREF(core);
@@ -285,6 +306,12 @@ static PyObject *core_find_method(Core *core, PyObject *args) {
   return with_call(core, args, plan_object);
 }
 
+static PyObject *core_count_into(Core *core, PyObject *buffer) {
+  if (count_into(core, buffer == Py_None ? NULL : buffer) < 0)
+    return NULL;
+  Py_RETURN_NONE;
+}
+
 static PyObject *core_holds(Core *core, PyObject *slot) {
   uint64_t words[MAX_WORDS];
   Py_ssize_t bytes = PyBytes_Check(slot) ? PyBytes_GET_SIZE(slot) : -1;
@@ -318,6 +345,8 @@ static PyMethodDef core_methods[] = {
     {"holds", (PyCFunction)core_holds, METH_O, "holds(slot): whether a plan is kept there."},
     {"insert", (PyCFunction)core_insert, METH_VARARGS,
      "insert(slot, plan, compiled, config, supplied, watches, layout): keep a plan."},
+    {"count_into", (PyCFunction)core_count_into, METH_O,
+     "count_into(buffer): add each launch to this number of 64 bits; None: no longer."},
     {"plans", (PyCFunction)core_plans, METH_NOARGS, "The plans, oldest first."},
     {NULL},
 };

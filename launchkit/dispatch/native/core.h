@@ -1,6 +1,7 @@
 /* The launch core in C: what its files share.
  *
  * A launch passes through them in this order:
+ *   installed.c kernel[grid] of other people's kernels, heuristics above a kernel
  *   entry.c     launch(kernel, grid, ...) and kernel[grid](...): finds the kernel's core
  *   bind.c      positional and keyword arguments -> one value per parameter
  *   guard.c     each value -> words of the key: at least as fine as Triton's specialization
@@ -84,7 +85,8 @@ extern Runtime rt;
 
 /* Interned names of attributes. */
 typedef struct {
-  PyObject *data_ptr, *dtype, *device, *index, *type, *compiling, *entry, *slow, *best_config;
+  PyObject *data_ptr, *dtype, *device, *index, *type, *compiling, *entry, *route, *slow,
+      *best_config;
 } Names;
 
 extern Names names;
@@ -223,6 +225,9 @@ typedef struct {
   PyObject *stream_source, *stream_key; /* the same; NULL source: DLPack's stream */
   int device_type;                      /* of tensors, as in DLPack */
   bool device_index_counts;             /* false where CPU tensors stand for the device's */
+  /* launches, counted in a buffer of Python's; NULL: nobody counts */
+  uint64_t *launch_count;
+  Py_buffer count_buffer;
 } Core;
 
 extern PyTypeObject Core_Type;
@@ -243,8 +248,20 @@ typedef struct {
   long device;
 } Call;
 
-/* bind.c.  1: bound, 0: miss, -1: exception. */
-int bind_call(Core *core, Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+/* A parameter that a heuristic gives: whether another one is None, or is not. */
+typedef struct {
+  int param, source;
+  bool for_none; /* its value where the other is None */
+} Derived;
+
+typedef struct {
+  Py_ssize_t count;
+  Derived *items;
+} Derivation;
+
+/* bind.c.  1: bound, 0: miss, -1: exception. With a derivation every misfit is a miss. */
+int bind_call(Core *core, Call *call, const Derivation *derivation, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *kwnames);
 const CallShape *find_shape(ShapeTable *shapes, PyObject *keywords);
 void drop_shapes(ShapeTable *shapes);
 
@@ -264,13 +281,13 @@ void drop_keyed(Table *table);
 int take_key(Keyed *keyed, const char *bytes, Py_ssize_t size);
 uint64_t hash_words(const uint64_t *words, Py_ssize_t count);
 
-/* launch.c */
+/* launch.c.  The derivation may be NULL. */
 int call_driver(const Plan *plan, const LaunchConfig *config, void **params);
 void raise_status(int status);
 int announce(Core *core, Plan *plan);
 int read_current_stream(PyObject *source, PyObject *key, long device, void **stream);
-PyObject *core_launch(Core *core, PyObject *grid, PyObject *const *args, Py_ssize_t nargs,
-                      PyObject *kwnames);
+PyObject *core_launch(Core *core, const Derivation *derivation, PyObject *grid,
+                      PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 int core_find(Core *core, Call *call, Plan **plan);
 int find_driver(void);
 bool has_driver(void);
@@ -282,11 +299,14 @@ int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params
 /* core.c */
 int take_source(PyObject *spec, PyObject **source, PyObject **key);
 
-/* entry.c: what hangs on a kernel */
+/* entry.c */
+
+/* What hangs on a kernel. */
 typedef struct {
   PyObject_HEAD
   PyObject *kernel;
-  PyObject *fast; /* called as fast(grid, *args, **kwargs); may return MISS */
+  PyObject *fast;   /* called as fast(grid, *args, **kwargs); may return MISS */
+  PyObject *direct; /* the same without a launch slot in front; may be NULL */
   char autotuned;
 } Entry;
 
@@ -294,6 +314,14 @@ PyObject *tuple_of(PyObject *const *args, Py_ssize_t nargs);
 PyObject *dict_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyTypeObject Entry_Type, Subscript_Type, BoundLaunch_Type;
 PyObject *make_launch_function(PyObject *module, PyObject *args);
+PyObject *subscript(PyObject *kernel, PyObject *grid);
+PyObject *call_with_grid(PyObject *callable, PyObject *grid, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames);
+
+/* installed.c */
+extern PyTypeObject InstalledSubscript_Type, HeuristicFront_Type;
+PyObject *front_launch(PyObject *front, PyObject *grid, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames);
 
 /* ---- op plans ---- */
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING or _extension is None:
         kernel: Any
         fast: Callable[..., Any]
         """Called as ``fast(grid, *args, **kwargs)``; may return MISS."""
+        direct: Callable[..., Any]
+        """The same without a launch slot in front."""
         autotuned: bool
 
     class Subscript:
@@ -53,6 +55,22 @@ def configure(
     _launch_adopted = launch_adopted
     if _extension is not None:
         extension.configure(_extension, adopt, refuse)
+
+
+def installed_subscript(decide: Callable[[Any, Any], Any]) -> Any:
+    """Return a ``__getitem__`` for kernels that are not launchkit's; ``decide(kernel, grid)``
+    returns what launches.
+
+    With the extension, a kernel whose ``_launchkit_route`` is the one given to ``set_route`` does
+    not come to ``decide`` any more: its entry launches.
+    """
+    return decide if _extension is None else _extension.InstalledSubscript(decide)
+
+
+def set_route(subscript: Any, route: Any) -> None:
+    """Tell an installed subscript which route leads to a kernel's entry; None: none does."""
+    if _extension is not None:
+        subscript.route = route
 
 
 def launch_function(*, autotuned: bool) -> Callable[[_FunctionT], _FunctionT]:

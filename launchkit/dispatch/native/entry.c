@@ -6,17 +6,19 @@
 #include <string.h>
 #include <structmember.h>
 
-/* ---- Entry ---- */
+/* ---- Entry: what hangs on a kernel ---- */
 
 static int entry_traverse(Entry *entry, visitproc visit, void *arg) {
   Py_VISIT(entry->kernel);
   Py_VISIT(entry->fast);
+  Py_VISIT(entry->direct);
   return 0;
 }
 
 static int entry_clear(Entry *entry) {
   Py_CLEAR(entry->kernel);
   Py_CLEAR(entry->fast);
+  Py_CLEAR(entry->direct);
   return 0;
 }
 
@@ -29,6 +31,7 @@ static void entry_dealloc(Entry *entry) {
 static PyMemberDef entry_members[] = {
     {"kernel", T_OBJECT, offsetof(Entry, kernel), 0, "The kernel that is launched."},
     {"fast", T_OBJECT_EX, offsetof(Entry, fast), 0, "Launches, or returns MISS."},
+    {"direct", T_OBJECT_EX, offsetof(Entry, direct), 0, "The same without a launch slot."},
     {"autotuned", T_BOOL, offsetof(Entry, autotuned), 0, "Whether the kernel has configs."},
     {NULL},
 };
@@ -113,27 +116,32 @@ static PyObject *launch_slowly(Entry *entry, const Given *given) {
 }
 
 /* Call any callable with the grid in front of the arguments. */
-static PyObject *call_with_grid(PyObject *callable, const Given *given) {
-  Py_ssize_t keywords = given->kwnames == NULL ? 0 : PyTuple_GET_SIZE(given->kwnames);
-  PyObject **all = PyMem_Malloc((given->nargs + keywords + 1) * sizeof *all);
+PyObject *call_with_grid(PyObject *callable, PyObject *grid, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames) {
+  Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+  PyObject **all = PyMem_Malloc((total + 1) * sizeof *all);
   if (all == NULL)
     return PyErr_NoMemory();
-  all[0] = given->grid;
-  if (given->nargs + keywords > 0)
-    memcpy(all + 1, given->args, (given->nargs + keywords) * sizeof *all);
-  PyObject *result = PyObject_Vectorcall(callable, all, given->nargs + 1, given->kwnames);
+  all[0] = grid;
+  if (total > 0)
+    memcpy(all + 1, args, total * sizeof *all);
+  PyObject *result = PyObject_Vectorcall(callable, all, nargs + 1, kwnames);
   PyMem_Free(all);
   return result;
 }
 
 static PyObject *launch_entry(Entry *entry, const Given *given) {
   PyObject *fast = Py_NewRef(entry->fast); /* a launch slot may replace it meanwhile */
+  PyObject *result;
   if (recordings > 0)
     record_entry(entry);
-  PyObject *result = Py_TYPE(fast) == &Core_Type
-                         ? core_launch((Core *)fast, given->grid, given->args, given->nargs,
-                                       given->kwnames)
-                         : call_with_grid(fast, given);
+  if (Py_TYPE(fast) == &Core_Type)
+    result = core_launch((Core *)fast, NULL, given->grid, given->args, given->nargs,
+                         given->kwnames);
+  else if (Py_TYPE(fast) == &HeuristicFront_Type && !own_recording())
+    result = front_launch(fast, given->grid, given->args, given->nargs, given->kwnames);
+  else
+    result = call_with_grid(fast, given->grid, given->args, given->nargs, given->kwnames);
   Py_DECREF(fast);
   if (result != rt.miss)
     return result;
@@ -287,7 +295,7 @@ PyTypeObject BoundLaunch_Type = {
     .tp_dealloc = (destructor)bound_dealloc,
 };
 
-static PyObject *subscript(PyObject *kernel, PyObject *grid) {
+PyObject *subscript(PyObject *kernel, PyObject *grid) {
   BoundLaunch *bound = PyObject_GC_New(BoundLaunch, &BoundLaunch_Type);
   if (bound == NULL)
     return NULL;

@@ -18,6 +18,8 @@ class Core(Protocol):
     """Parameters that a config gives."""
     defaults: dict[str, Any]
     """Of those that a config gives."""
+    watchable: bool
+    """False: what Triton reads at a launch cannot be watched, and plans are not kept."""
 
     def __len__(self) -> int:
         """Return how many plans are kept."""

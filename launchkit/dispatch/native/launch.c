@@ -245,19 +245,21 @@ int core_find(Core *core, Call *call, Plan **plan) {
   return status;
 }
 
-PyObject *core_launch(Core *core, PyObject *grid, PyObject *const *args, Py_ssize_t nargs,
-                      PyObject *kwnames) {
+PyObject *core_launch(Core *core, const Derivation *derivation, PyObject *grid,
+                      PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   Call call;
   Plan *plan = NULL;
   PyObject *result = NULL;
   Py_INCREF(core);
-  int status = bind_call(core, &call, args, nargs, kwnames);
+  int status = bind_call(core, &call, derivation, args, nargs, kwnames);
   if (status == 1)
     status = core_find(core, &call, &plan);
   if (status == 0)
     result = Py_NewRef(rt.miss);
   else if (status == 1)
     result = core->choose_only ? Py_NewRef(plan->object) : launch_plan(core, plan, &call, grid);
+  if (status == 1 && result != NULL && core->launch_count != NULL)
+    ++*core->launch_count;
   Py_XDECREF(plan);
   Py_DECREF(core);
   return result;

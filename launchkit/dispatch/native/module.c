@@ -93,7 +93,8 @@ static int intern_names(void) {
       {&names.data_ptr, "data_ptr"}, {&names.dtype, "dtype"},
       {&names.device, "device"},     {&names.index, "index"},
       {&names.type, "type"},         {&names.compiling, "_is_compiling_flag"},
-      {&names.entry, "_launchkit_entry"}, {&names.slow, "slow"},
+      {&names.entry, "_launchkit_entry"}, {&names.route, "_launchkit_route"},
+      {&names.slow, "slow"},
       {&names.best_config, "best_config"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -105,7 +106,8 @@ static int intern_names(void) {
 PyMODINIT_FUNC PyInit__core(void) {
   PyTypeObject *types[] = {&WatchSet_Type, &Plan_Type,      &Core_Type,
                            &Entry_Type,    &Subscript_Type, &BoundLaunch_Type,
-                           &Recording_Type, &OpPlan_Type,   &OpCore_Type};
+                            &Recording_Type, &OpPlan_Type,   &OpCore_Type,
+                            &InstalledSubscript_Type, &HeuristicFront_Type};
   PyObject *module = intern_names() < 0 ? NULL : PyModule_Create(&definition);
   for (size_t i = 0; module != NULL && i < sizeof types / sizeof *types; i++)
     if (PyModule_AddType(module, types[i]) < 0)

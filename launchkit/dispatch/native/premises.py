@@ -61,6 +61,15 @@ def of_plan(plan: ConfigPin, jit: Any) -> Watches:
     return tuple(watches), ()
 
 
+def of_heuristics(layers: Iterable[Any]) -> Watches:
+    """Return what a front rests on that knows what the heuristics of some layers say."""
+    watches: list[Watch] = []
+    for layer in layers:
+        watches.append(attributes(layer, ("values",)))
+        watches.append((layer.values, dict(layer.values), None, True, _SAME))
+    return tuple(watches), ()
+
+
 def _config_watches(plan: ConfigPin) -> Iterable[Watch]:
     if plan.config is None:
         return

@@ -59,6 +59,7 @@ class PythonCore:
         self.parameters = frozenset(param.name for param in params)
         self.supplied = frozenset(param.name for param in params if param.supplied)
         self.defaults = {p.name: p.default for p in params if p.supplied and p.has_default}
+        self.watchable = True
         self._choose_only = choose_only
         self._autotuner = autotuner
         self._jit = jit

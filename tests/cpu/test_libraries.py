@@ -1,0 +1,127 @@
+"""liger-kernel and flash-linear-attention under install(), where they are installed."""
+
+from __future__ import annotations
+
+import pytest
+import triton
+from launching import outcome
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import KernelInterface
+
+import launchkit
+from launchkit import hostonly, jsonio
+from launchkit.benchmarks import libraries, library_ops
+from launchkit.dispatch import counting
+from launchkit.dispatch import install as install_module
+
+pytest.importorskip("fla")
+pytest.importorskip("liger_kernel")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def pretended_gpu():
+    with hostonly.activate(), library_ops.pretended_gpu():
+        yield
+    launchkit.uninstall()
+
+
+class BothWays:
+    """Makes each launch of an operator through launchkit and through Triton alone."""
+
+    def __init__(self):
+        self.pairs = []
+
+    def getitem(self, kernel, grid):
+        def launch(*args, **kwargs):
+            installation, install_module._current = install_module._current, None
+            plain = KernelInterface.__getitem__(kernel, grid)
+            expected = outcome(lambda: plain(*args, **kwargs))
+            install_module._current = installation
+            fast = install_module._subscript(kernel, grid)
+            self.pairs.append((expected, outcome(lambda: fast(*args, **kwargs))))
+
+        return launch
+
+
+@pytest.mark.parametrize("name", library_ops.OPERATORS)
+def test_operator_launches_fast_and_exactly_what_triton_launches(name, monkeypatch):
+    operator = library_ops.OPERATORS[name].prepare("cpu")
+    library_ops.pin_configs()
+    launchkit.install()
+    both = BothWays()
+    operator()  # compiles
+    with monkeypatch.context() as patch:
+        for kind in install_module._CLASSES:
+            patch.setattr(kind, "__getitem__", lambda *asked: both.getitem(*asked))
+        operator()
+    assert both.pairs
+    for expected, found in both.pairs:
+        assert len(expected[1]) == 1
+        assert found == expected
+    counting.reset()
+    with launchkit.count_launches():
+        operator()
+    counts = launchkit.stats()
+    assert sum(row.fast for row in counts.values()) == len(both.pairs)
+    assert sum(row.slow for row in counts.values()) == 0, str(counts)
+
+
+def fla_tuners():
+    library_ops.OPERATORS["l2norm"].prepare("cpu")
+    library_ops.OPERATORS["chunk_gla"].prepare("cpu")
+    return [
+        tuner
+        for module in library_ops._library_modules()
+        for tuner in library_ops._tuners(module)
+        if type(tuner) is not Autotuner
+    ]
+
+
+def test_adapter_covers_every_autotuner_of_the_tested_version():
+    from launchkit.dispatch import adapters
+    from launchkit.dispatch.layers import take_apart
+
+    tuners = fla_tuners()
+    assert len(tuners) > 3
+    for tuner in tuners:
+        assert adapters.find(take_apart(tuner)) is adapters.FlaLauncher, tuner.base_fn
+
+
+def test_config_from_the_librarys_files_is_launched(tmp_path, monkeypatch):
+    import fla.ops.utils.cache as library
+
+    operator = library_ops.OPERATORS["l2norm"].prepare("cpu")
+    kernel = next(each for each in fla_tuners() if each.base_fn.__name__ == "l2norm_fwd_kernel")
+    config = dict(kernel.configs[0].kwargs)
+    text = {"kwargs": config, "num_warps": 2, "num_stages": 5, "num_ctas": 1}
+    document = {"kernel_name": kernel.kernel_name, "default_config": text}
+    (tmp_path / f"{kernel.kernel_name}.json").write_bytes(jsonio.dumps(document))
+    monkeypatch.setenv("FLA_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setattr(library, "FLA_CACHE_MODE", library.FlaCacheMode.FULL)
+    monkeypatch.setattr(kernel, "cache", {})
+    live = [triton.Config(config, num_warps=warps) for warps in (4, 8)]
+    monkeypatch.setattr(kernel, "configs", live)
+    launchkit.install()
+    operator.forward()
+    hostonly.clear()
+    operator.forward()
+    (launch,) = hostonly.launches()
+    assert launch.block == (64, 1, 1), "two warps, as the file says"
+    assert kernel.best_config.num_stages == 5
+    monkeypatch.setattr(library, "FLA_CACHE_MODE", library.FlaCacheMode.DISABLED)
+    monkeypatch.setattr(kernel, "cache", {})
+    hostonly.clear()
+    operator.forward()
+    (launch,) = hostonly.launches()
+    assert launch.block == (128, 1, 1), "the first of its own configs again"
+
+
+def test_benchmark_reports_every_operator():
+    found = libraries.measure(("rms_norm", "l2norm"), rounds=1, calls=2)
+    assert [row["operator"] for row in found["rows"]] == ["rms_norm", "l2norm"]
+    for row in found["rows"]:
+        assert row["launches"] == 2
+        assert 0 < row["launch_us_after"] < 1e6
+        assert row["launch_us_before"] > 0
+    assert found["mode"] == "host-only"

@@ -1,0 +1,211 @@
+"""stats(): launches through Triton by reason always, fast ones by the C core or while asked for."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import sample_kernels
+import torch
+import triton
+from threads import in_threads
+
+import launchkit
+from launchkit import settings
+from launchkit.dispatch import counting
+
+X = torch.empty(128)
+NAME = "sample_kernels.copy"
+
+
+@pytest.fixture(autouse=True)
+def from_nought(host):
+    counting.reset()
+    yield
+    launchkit.uninstall()
+    counting.reset()
+
+
+def plain():
+    return triton.jit(sample_kernels.copy.fn)
+
+
+def launch(kernel, times=1, n=100, **options):
+    for _ in range(times):
+        launchkit.launch(kernel, (1,), X, X, n, 3, **options)
+
+
+def reasons():
+    return dict(launchkit.stats()[NAME].through_triton)
+
+
+def test_c_core_counts_fast_launches_without_being_asked(c_core):
+    launch(plain(), 5, BLOCK=16)
+    found = launchkit.stats()[NAME]
+    assert (found.fast, found.through_triton) == (4, {counting.FIRST: 1})
+
+
+def test_c_core_counts_kernels_of_one_name_together_and_those_that_are_gone(c_core):
+    for _ in range(3):
+        launch(plain(), 5, BLOCK=16)
+        gc.collect()
+    assert launchkit.stats()[NAME].fast == 12
+
+
+def test_python_core_counts_only_first_launches_where_nobody_asked_for_the_fast_ones(python_core):
+    launch(plain(), 5, BLOCK=16)
+    found = launchkit.stats()[NAME]
+    assert (found.fast, found.through_triton) == (None, {counting.FIRST: 1})
+
+
+def test_fast_launches_of_the_python_core_are_counted_while_asked_for(python_core):
+    kernel = plain()
+    launch(kernel, 3, BLOCK=16)
+    with launchkit.count_launches():
+        launch(kernel, 4, BLOCK=16)
+    launch(kernel, 5, BLOCK=16)
+    found = launchkit.stats()[NAME]
+    assert (found.fast, found.slow) == (4, 1)
+
+
+def test_counting_puts_nothing_in_front_of_the_c_core(c_core):
+    kernel = plain()
+    launch(kernel, 2, BLOCK=16)
+    before = kernel._launchkit_entry.fast
+    with launchkit.count_launches():
+        assert kernel._launchkit_entry.fast is before
+
+
+def test_counting_leaves_nothing_in_front_of_the_python_core(python_core):
+    kernel = plain()
+    launch(kernel, 2, BLOCK=16)
+    before = kernel._launchkit_entry.fast
+    counter = launchkit.count_launches()
+    assert kernel._launchkit_entry.fast is not before
+    counter.stop()
+    counter.stop()
+    assert kernel._launchkit_entry.fast is before
+
+
+def test_nested_counters_count_once_and_until_the_last_has_stopped(python_core):
+    kernel = plain()
+    launch(kernel, BLOCK=16)
+    with launchkit.count_launches():
+        with launchkit.count_launches():
+            launch(kernel, 2, BLOCK=16)
+        launch(kernel, 1, BLOCK=16)
+    assert launchkit.stats()[NAME].fast == 3
+
+
+@pytest.mark.parametrize("layers", ["outer", "inner", "both"])
+def test_launch_of_a_kernel_with_layers_is_counted_once(layers, each_core):
+    jit = plain()
+    inner = triton.heuristics({"stride": lambda args: 3})(jit) if layers != "outer" else jit
+    kernel = triton.autotune([triton.Config({"BLOCK": b}) for b in (16, 32)], ["n"])(inner)
+    if layers != "inner":
+        kernel = triton.heuristics({"stride": lambda args: 3})(kernel)
+    with launchkit.count_launches():
+        for _ in range(4):
+            launchkit.launch(kernel, (1,), X, X, 100)
+    found = launchkit.stats()[NAME]
+    assert (found.fast, found.through_triton) == (3, {counting.FIRST: 1})
+
+
+def test_reasons_are_told_apart(monkeypatch, each_core):
+    kernel = plain()
+    launch(kernel, BLOCK=16)
+    monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", lambda metadata: None)
+    launch(kernel, 2, BLOCK=16)
+    monkeypatch.undo()
+    assert reasons() == {counting.FIRST: 1, "launch hook": 2}
+
+
+def test_config_with_a_pre_hook_is_a_reason():
+    configs = [triton.Config({"BLOCK": b}, pre_hook=lambda args: None) for b in (16, 32)]
+    launch(triton.autotune(configs, ["n"])(plain()), 3)
+    assert reasons() == {counting.PRE_HOOK: 3}
+
+
+def test_key_that_cannot_be_stored_is_a_reason():
+    kernel = triton.autotune(sample_kernels.configs(16, 32), ["stride"])(plain())
+    for _ in range(2):
+        launchkit.launch(kernel, (1,), X, X, 100, frozen())
+    assert reasons() == {counting.NO_CONFIG: 2}
+
+
+class frozen(int):
+    """An int that is no plain one."""
+
+    def __new__(cls):
+        return super().__new__(cls, 3)
+
+
+def test_argument_of_an_unknown_type_is_a_reason():
+    kernel = plain()
+    for _ in range(2):
+        launchkit.launch(kernel, (1,), X, X, frozen(), 3, BLOCK=16)
+    assert reasons() == {counting.ARGUMENTS: 2}
+
+
+def test_kernels_left_out_are_a_reason():
+    launchkit.install(exclude="*")
+    kernel = triton.heuristics({"BLOCK": lambda args: 16})(
+        triton.autotune([triton.Config({}, num_warps=2)], ["n"])(plain())
+    )
+    for _ in range(3):
+        kernel[(1,)](X, X, 100, 3)
+    assert reasons() == {counting.EXCLUDED: 3}
+
+
+def test_switched_off_launchkit_is_a_reason(monkeypatch):
+    monkeypatch.setenv("LAUNCHKIT_DISABLE", "1")
+    settings.reload()
+    launch(plain(), 2, BLOCK=16)
+    assert reasons() == {counting.DISABLED: 2}
+
+
+def test_failed_launch_is_not_counted():
+    kernel = plain()
+    with pytest.raises(KeyError):
+        launch(kernel, BLOCK=16, no_such_option=1)
+    assert NAME not in launchkit.stats()
+
+
+def test_launches_of_many_threads_are_all_counted(each_core):
+    kernel = plain()
+    launch(kernel, BLOCK=16)
+    with launchkit.count_launches():
+        in_threads(4, lambda _: launch(kernel, 100, BLOCK=16))
+    assert launchkit.stats()[NAME].fast == 400
+
+
+def test_counting_and_recording_go_together(each_core):
+    kernel = plain()
+    launch(kernel, BLOCK=16)
+    with launchkit.count_launches(), launchkit.profile_launches() as profile:
+        launch(kernel, 3, BLOCK=16)
+    assert launchkit.stats()[NAME].fast == 3
+    assert [row.launches for row in profile.rows] == [3]
+
+
+def test_reset_starts_again_from_here(each_core):
+    kernel = plain()
+    launch(kernel, 2, BLOCK=16)
+    assert launchkit.stats(reset=True)[NAME].slow == 1
+    assert len(launchkit.stats()) == 0
+    launch(kernel, n=2**40, BLOCK=16)
+    assert reasons() == {counting.FIRST: 1}
+
+
+def test_table_and_plain_data_hold_every_kernel_and_reason():
+    with launchkit.count_launches():
+        launch(plain(), 3, BLOCK=16)
+    found = launchkit.stats()
+    assert [line.split() for line in str(found).splitlines()] == [
+        ["fast", "Triton", "kernel"],
+        ["2", "1", NAME],
+        ["1", *counting.FIRST.split()],
+    ]
+    assert found.as_dict() == {
+        "kernels": [{"kernel": NAME, "fast": 2, "through_triton": {counting.FIRST: 1}}]
+    }

@@ -1,0 +1,37 @@
+"""Operators of liger-kernel and flash-linear-attention with install(): the same bits, fast."""
+
+from __future__ import annotations
+
+import pytest
+
+import launchkit
+from launchkit.benchmarks import library_ops
+from launchkit.dispatch import counting
+
+pytest.importorskip("liger_kernel")
+pytest.importorskip("fla")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def never_left_installed():
+    yield
+    launchkit.uninstall()
+
+
+@pytest.mark.parametrize("name", library_ops.OPERATORS)
+def test_outputs_and_gradients_have_the_same_bits_and_every_launch_is_fast(name):
+    operator = library_ops.OPERATORS[name]
+    operator.prepare("cuda")
+    library_ops.pin_configs()
+    plain, again = operator.prepare("cuda")(), operator.prepare("cuda")()
+    assert library_ops.equal(plain, again), "the operator itself gives other bits each time"
+    launchkit.install()
+    operator.prepare("cuda")()
+    counting.reset()
+    with launchkit.count_launches():
+        fast = operator.prepare("cuda")()
+    assert library_ops.equal(plain, fast)
+    counts = launchkit.stats()
+    assert sum(row.fast for row in counts.values()) > 0
+    assert sum(row.slow for row in counts.values()) == 0, str(counts)

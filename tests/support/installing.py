@@ -1,0 +1,62 @@
+"""Launches under launchkit.install(): whether Triton's run was entered, and what was launched."""
+
+import contextlib
+import functools
+
+from launching import Runs, outcome
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction, KernelInterface
+
+import launchkit
+from launchkit import hostonly
+
+CLASSES = (JITFunction, Autotuner, Heuristics)
+
+
+@contextlib.contextmanager
+def installed(**patterns):
+    """Install, and count the calls of Triton's own run functions beneath."""
+    runs = Runs()
+    tuner_run, jit_run = Autotuner.run, JITFunction.run
+
+    @functools.wraps(tuner_run)
+    def counted_tuner_run(self, *args, **kwargs):
+        runs.autotuner += 1
+        return tuner_run(self, *args, **kwargs)
+
+    @functools.wraps(jit_run)
+    def counted_jit_run(self, *args, **kwargs):
+        runs.jit += 1
+        return jit_run(self, *args, **kwargs)
+
+    Autotuner.run, JITFunction.run = counted_tuner_run, counted_jit_run
+    try:
+        launchkit.install(**patterns)
+        yield runs
+    finally:
+        launchkit.uninstall()
+        Autotuner.run, JITFunction.run = tuner_run, jit_run
+
+
+def fast(runs, call):
+    """Call, which must enter no run of Triton's; return the launches that it made."""
+    before = runs.total
+    hostonly.clear()
+    call()
+    assert runs.total == before, "the launch went through Triton"
+    return hostonly.launches()
+
+
+def triton_launches(kernel, *args, grid=(2,), **kwargs):
+    """The launches that plain Triton makes; to be called where nothing is installed."""
+    result = outcome(lambda: KernelInterface.__getitem__(kernel, grid)(*args, **kwargs))
+    return result if isinstance(result, type) else result[1]
+
+
+def state_of_classes():
+    """What Triton's kernel classes hold, function by function."""
+    # Python leaves __slotnames__ on a class when an object of it is copied.
+    return [
+        {name: value for name, value in vars(kind).items() if name != "__slotnames__"}
+        for kind in CLASSES
+    ]
