@@ -163,12 +163,32 @@ def test_refused_call_is_refused_after_a_plan_of_its_kind():
     x = given["x"].contiguous()
     for _ in range(4):
         scan(**{**given, "x": x, "out": torch.empty_like(x)})
-    with pytest.raises(UsageError, match="out is x"):
+    with pytest.raises(UsageError, match="out shares memory with x"):
         scan(**{**given, "x": x, "out": x})
     cache = given["final_states_out"]
     sequences = given["initial_states"].shape[0]
-    with pytest.raises(UsageError, match="overlaps"):
+    with pytest.raises(UsageError, match="shares memory with initial_states"):
         scan(**{**given, "initial_states": cache[:sequences]})
+
+
+def test_views_that_lay_side_by_side_are_refused_where_they_meet():
+    """Of the same shapes, strides and crossing ranges: only how far apart they start differs."""
+    from launchkit.errors import UsageError
+
+    given = arguments(random.Random(3))
+    tokens = given["x"].shape[0]
+    buffer = torch.zeros(tokens, 4 * H * P, dtype=given["x"].dtype)
+
+    def views(first):
+        x, out = buffer[:, : H * P], buffer[:, first : first + H * P]
+        return {"x": x.unflatten(1, (H, P)), "out": out.unflatten(1, (H, P))}
+
+    before = scan.op_plans.replays
+    for _ in range(4):
+        scan(**{**given, **views(2 * H * P)})
+    assert scan.op_plans.replays > before
+    with pytest.raises(UsageError, match="out shares memory with x"):
+        scan(**{**given, **views(H * P // 2)})
 
 
 def test_empty_batch_is_launched_as_it_is():
