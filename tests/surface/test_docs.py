@@ -11,7 +11,7 @@ import typer.main
 
 import launchkit
 from launchkit import hostonly, jsonio, settings
-from launchkit.tools import bench, cli
+from launchkit.tools import bench, bench_mamba_table, cli
 
 # What the scan example takes from its surroundings.
 SCAN_TENSORS = """
@@ -104,4 +104,22 @@ def test_table_of_the_readme_is_the_committed_result(capsys):
     rows = [line.strip() for line in table.splitlines() if line.strip()]
     readme = [line.strip() for line in text("README.md").splitlines()]
     assert len(rows) == 15
+    assert set(rows) <= set(readme)
+
+
+def test_mamba_table_of_the_readme_is_the_committed_result(capsys):
+    path = ROOT / "benchmarks" / "results" / "mamba_h200.json"
+    document = jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**7)
+    assert document["complete"]
+    assert len(document["cases"]) == 120
+    document["cases"] = [
+        case
+        for case in document["cases"]
+        if (case["model"], case["sequences"], case["tokens"]) == ("Nemotron-3-Nano", 4, 2048)
+    ]
+    bench_mamba_table.show(document)
+    table = capsys.readouterr().out.split("Medians")[0]
+    rows = [line.strip() for line in table.splitlines() if line.strip()]
+    readme = [line.strip() for line in text("README.md").splitlines()]
+    assert len(rows) == 9
     assert set(rows) <= set(readme)
