@@ -212,7 +212,7 @@ class ConfigChooser:
     ) -> None:
         key = question.triton_key
         self._announced[key] = config
-        seam.announce_choice(self._autotuner, self._jit, key, config, timings, seconds)
+        tuning.announce_choice(self._autotuner, self._jit, key, config, timings, seconds)
 
     # -- the store; nothing that goes wrong there may fail a launch
 

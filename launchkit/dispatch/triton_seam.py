@@ -369,43 +369,6 @@ def compiled_variant(runner: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
     return runner.run(*args, grid=(1,), warmup=True, **kwargs)
 
 
-def announce_choice(
-    autotuner: Any,
-    jit: Any,
-    key: tuple[Any, ...],
-    config: Any,
-    timings: Mapping[Any, Any] | None,
-    seconds: float | None,
-) -> None:
-    """Leave on the Autotuner what Triton's own tuning leaves there, and tell its listener.
-
-    ``timings``: milliseconds per config, as Triton keeps them; None where there was no choice.
-    ``seconds``: how long measuring took; None when the timings come from a store.
-    """
-    autotuner.cache[key] = config
-    autotuner.best_config = config
-    if timings is None:
-        return
-    autotuner.configs_timings = dict(timings)
-    if seconds is not None:
-        autotuner.bench_time = seconds
-        _print_choice(autotuner, key, config, seconds)
-    listener = getattr(knobs.autotuning, "listener", None)
-    if listener is not None:
-        listener(
-            fn=jit,
-            key=key,
-            best_config=config,
-            configs_timings=autotuner.configs_timings,
-            duration=seconds,
-            cache_hit=seconds is None,
-        )
-
-
-def _print_choice(autotuner: Any, key: tuple[Any, ...], config: Any, seconds: float) -> None:
-    if knobs.autotuning.print:
-        text = (
-            f"Triton autotuning for function {autotuner.base_fn.__name__},\nwith key as {key},\n"
-            f"finished after {seconds:.2f}s,\nbest config selected: {config};"
-        )
-        print(text)  # noqa: T201 - what Triton's own tuning prints with its knob on
+def tuning_knobs() -> Any:
+    """Return Triton's knobs of autotuning: whether it prints, and who listens."""
+    return knobs.autotuning
