@@ -8,6 +8,7 @@ import gc
 import random
 import sys
 import weakref
+from dataclasses import replace
 
 import odd_kernels
 import pytest
@@ -18,7 +19,8 @@ from launching import counted_runs, hit, outcome, triton_launch
 
 import launchkit
 from launchkit import hostonly
-from launchkit.dispatch.native import extension
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.native import extension, layout
 
 pytestmark = pytest.mark.usefixtures("c_core", "host")
 
@@ -264,6 +266,18 @@ class TestFromPython:
         core.insert(slot, plan)
         assert len(core) == 0
         assert core.slot((x, 3), {}) != slot
+
+    def test_every_launch_attribute_of_a_kernel_fits(self):
+        compiled = launchkit.launch(odd_kernels.scalar, (1,), torch.empty(64), 3)
+        bound = replace(seam.bind_launch(compiled), pdl=True, cooperative=True)
+        attributes = tuple(layout._attributes(bound, 2, 2**20))
+        assert len(attributes) == (5 if seam.VERSION >= (3, 9) else 4)
+        core = core_of(odd_kernels.scalar)._core
+        slot = core.slot((torch.empty(64), 4), {})
+        nothing = extension.load().WatchSet((), ())
+        how = (1, 32, 2**20, 2, attributes, ())
+        assert core.insert(slot, None, None, None, (None, None), nothing, how)
+        core.clear()  # nothing may launch it
 
     def test_watches_tell_changes_in_dictionaries_classes_and_lists(self):
         native = extension.load()

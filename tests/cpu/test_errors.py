@@ -26,6 +26,7 @@ MADE = [
     errors.CaptureError("a.kernel"),
     errors.TuningFailedError("a.kernel", {"BLOCK=1": "too big"}),
     errors.VerifyError("differs", kernel="a.kernel"),
+    errors.UnexpectedCompileError("a.kernel", "compilation", "n became 1"),
     errors.UnfingerprintableError("key", "no text"),
     errors.StoreError("no such place"),
     errors.BadDocumentError("a.json", "not JSON", newer=True),

@@ -184,6 +184,21 @@ def test_tensor_that_stands_twice_among_the_arguments_is_replayed_as_such(op):
     assert_new(op, x, y)
 
 
+@pytest.mark.parametrize("size", [100, 0])
+def test_op_may_ask_whether_two_arguments_are_one_object(size):
+    def op(x, y, n):
+        sample_ops.copy(x, y, n + (x is y), 1)
+        return y
+
+    op, x = launchkit.planned(op), torch.empty(size)
+    warm(op, x, x, 100)
+    alias = x[:]
+    assert_new(op, x, alias, 100)
+    warm(op, x, alias, 100)
+    assert assert_replayed(op, x, alias, 100)[0] is alias
+    assert assert_replayed(op, x, x, 100)[0] is x
+
+
 UNPLANNABLE = {
     "an object": object(),
     "a dictionary": {},
@@ -282,6 +297,23 @@ class TestResults:
             assert seen.untyped_storage().nbytes() == wanted.untyped_storage().nbytes()
             assert seen.data_ptr() != wanted.data_ptr()
 
+    def test_strides_along_one_element_are_those_of_the_op(self, x):
+        def op(x):
+            mine = torch.empty_strided((1, 100), (700, 1))
+            sample_ops.copy(x, mine, 100, 1)
+            return mine
+
+        assert self.outcome(op, x)[0].stride() == (700, 1)
+
+    def test_result_of_another_class_is_not_replayed_as_a_plain_tensor(self, x):
+        @launchkit.planned
+        def op(x):
+            mine = torch.nn.Parameter(torch.empty(100), requires_grad=False)
+            sample_ops.copy(x, mine, 100, 1)
+            return mine
+
+        assert {type(op(x)) for _ in range(8)} == {torch.nn.Parameter}
+
     def test_list_comes_back_as_a_new_list(self, x):
         def op(x):
             mine = torch.empty(100)
@@ -322,6 +354,16 @@ class TestIsTheFunction:
         assert copy.deepcopy(module_op) is module_op
         monkeypatch.setattr(sample_ops, "copy_twice", module_op)
         assert pickle.loads(pickle.dumps(module_op)) is module_op
+
+    def test_core_that_was_replaced_is_an_error(self):
+        op = launchkit.planned(lambda x: None)
+        core = op._core
+        for wrong in (3, None, op):
+            op._core = wrong
+            with pytest.raises(RuntimeError, match="Decorate the function again"):
+                op(1)
+        op._core = core
+        assert op(1) is None
 
     def test_what_is_no_plain_function_is_refused(self):
         async def suspends():
