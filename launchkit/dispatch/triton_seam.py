@@ -18,6 +18,7 @@ from triton import knobs
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.compiler import CompiledKernel
 from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.language import constexpr as triton_constexpr
 from triton.language import dtype as triton_dtype
 from triton.runtime import driver as driver_config
 from triton.runtime import errors as triton_errors
@@ -34,6 +35,7 @@ __all__ = [
     "Heuristics",
     "JITFunction",
     "TritonConfig",
+    "triton_constexpr",
     "triton_dtype",
 ]
 

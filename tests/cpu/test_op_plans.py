@@ -165,8 +165,10 @@ def test_ints_of_one_class_but_other_values_are_other_calls(op, x, out):
 
 def test_tensors_inside_lists_are_arguments_like_others(x, out):
     def into(pair, out):
-        sample_ops.copy_twice(pair[0], out)
-        sample_ops.copy_twice(pair[1], out)
+        betweens = [torch.empty(100) for _ in pair]  # at once, so that none has another's address
+        for each, between in zip(pair, betweens, strict=True):
+            sample_ops.copy(each, between, 100, 1)
+            sample_ops.copy(between, out, 100, 1)
 
     op = launchkit.planned(into)
     pair = [x, torch.empty(100)]
@@ -304,15 +306,6 @@ class TestResults:
             return mine
 
         assert self.outcome(op, x)[0].stride() == (700, 1)
-
-    def test_result_of_another_class_is_not_replayed_as_a_plain_tensor(self, x):
-        @launchkit.planned
-        def op(x):
-            mine = torch.nn.Parameter(torch.empty(100), requires_grad=False)
-            sample_ops.copy(x, mine, 100, 1)
-            return mine
-
-        assert {type(op(x)) for _ in range(8)} == {torch.nn.Parameter}
 
     def test_list_comes_back_as_a_new_list(self, x):
         def op(x):

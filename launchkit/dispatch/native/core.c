@@ -323,9 +323,11 @@ static PyObject *core_holds(Core *core, PyObject *slot) {
 }
 
 static PyObject *core_plans(Core *core, PyObject *Py_UNUSED(ignored)) {
-  PyObject *found = PyList_New(core->plans.count);
+  /* Appended one by one: garbage that a new list collects may change the table. */
+  PyObject *found = PyList_New(0);
   for (Py_ssize_t i = 0; found != NULL && i < core->plans.count; i++)
-    PyList_SET_ITEM(found, i, Py_NewRef(((Plan *)core->plans.items[i])->object));
+    if (PyList_Append(found, ((Plan *)core->plans.items[i])->object) < 0)
+      Py_CLEAR(found);
   return found;
 }
 

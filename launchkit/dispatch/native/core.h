@@ -149,7 +149,8 @@ typedef struct {
   unsigned attribute_count;
 } LaunchConfig;
 
-#define MAX_ATTRIBUTES 4
+/* Oversized shared memory, programmatic serialization, cooperative, and two for clusters. */
+#define MAX_ATTRIBUTES 5
 
 typedef struct {
   Keyed key;

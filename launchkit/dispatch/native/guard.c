@@ -264,6 +264,8 @@ static int option_words(Core *core, Call *call, bool add) {
 }
 
 int make_key(Core *core, Call *call, bool add) {
+  /* Read first: what Python code makes the core forget meanwhile, constants were numbered by. */
+  uint64_t generation = core->generation;
   if (read_ordinal(core->device_source, core->device_key, -1, &call->device) < 0)
     return -1;
   call->word_count = 2;
@@ -300,7 +302,7 @@ int make_key(Core *core, Call *call, bool add) {
   int made = option_words(core, call, add);
   if (made != 1)
     return made;
-  call->words[0] = core->generation << 32 | (uint32_t)call->device;
+  call->words[0] = generation << 32 | (uint32_t)call->device;
   call->words[1] = (uint64_t)call->option_count;
   return 1;
 }

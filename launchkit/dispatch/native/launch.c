@@ -181,9 +181,9 @@ int announce(Core *core, Plan *plan) {
   return PyErr_Occurred() ? -1 : PyObject_SetAttr(core->autotuner, names.best_config, plan->config);
 }
 
-static bool still_armed(Core *core) {
+static bool still_armed(const Core *core, const Plan *plan) {
   WatchSet *premises = core->premises;
-  if (premises == NULL)
+  if (premises == NULL || !plan->key.kept) /* the core may be armed anew, on other premises */
     return false;
   Py_INCREF(premises);
   int holds = watches_hold(premises);
@@ -204,7 +204,7 @@ static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid)
     if (evaluated == NULL)
       return NULL;
     /* It may have installed a launch hook, which Triton would read now. */
-    if (still_armed(core))
+    if (still_armed(core, plan))
       launched = launch_directly(core, plan, call, grid, stream);
     else if (PyErr_Occurred())
       launched = -1;
@@ -240,6 +240,8 @@ int core_find(Core *core, Call *call, Plan **plan) {
     return 0;
   Py_INCREF(*plan);
   status = watches_hold((*plan)->watches);
+  if (status == 1 && !(*plan)->key.kept) /* forgotten meanwhile, and with it the stream's source */
+    status = 0;
   if (status != 1)
     Py_CLEAR(*plan);
   return status;

@@ -169,8 +169,9 @@ static PyObject *op_vectorcall(PyObject *self, PyObject *const *args, size_t nar
                                PyObject *kwnames) {
   Given given = {args, nargsf, kwnames};
   OpCore *core = *core_of(self);
-  if (core == NULL || core->function == NULL) {
-    PyErr_SetString(PyExc_RuntimeError, "the op was taken apart by the garbage collector");
+  /* The member can be written, since only such a one is released with the partial. */
+  if (core == NULL || !Py_IS_TYPE(core, &OpCore_Type) || core->function == NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "the op has lost its core. Decorate the function again.");
     return NULL;
   }
   PyObject *result;

@@ -141,9 +141,11 @@ static PyObject *op_core_find(OpCore *core, PyObject *key) {
 }
 
 static PyObject *op_core_plans(OpCore *core, PyObject *Py_UNUSED(ignored)) {
-  PyObject *found = PyList_New(core->plans.count);
+  /* Appended one by one: garbage that a new list collects may change the table. */
+  PyObject *found = PyList_New(0);
   for (Py_ssize_t i = 0; found != NULL && i < core->plans.count; i++)
-    PyList_SET_ITEM(found, i, Py_NewRef((PyObject *)core->plans.items[i]));
+    if (PyList_Append(found, (PyObject *)core->plans.items[i]) < 0)
+      Py_CLEAR(found);
   return found;
 }
 

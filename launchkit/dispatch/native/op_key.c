@@ -79,8 +79,8 @@ static int tensor_words(OpCall *call, PyObject *value) {
   return 1;
 }
 
-/* Which tensors overlap and by how much, and which start at the same place. How far apart two
- * views of one buffer start decides whether their elements meet. */
+/* Which tensors are one object, overlap and by how much, and start at the same place. How far
+ * apart two views of one buffer start decides whether their elements meet. */
 static int overlap_words(OpCall *call) {
   int count = call->tensor_count;
   const uint64_t *starts = call->addresses, *ends = call->ends;
@@ -88,11 +88,13 @@ static int overlap_words(OpCall *call) {
     for (int j = 0; j < i; j++) {
       bool overlap = starts[i] < ends[j] && starts[j] < ends[i];
       bool same = starts[i] == starts[j] && starts[i] != 0;
-      if (!overlap && !same)
+      bool one = call->tensors[i] == call->tensors[j]; /* which one is returned, or asked for */
+      if (!overlap && !same && !one)
         continue;
       if (!room_for(call, 2))
         return 0;
-      call->words[call->word_count++] = (uint64_t)i << 32 | (uint64_t)j << 8 | same << 1 | overlap;
+      call->words[call->word_count++] =
+          (uint64_t)i << 32 | (uint64_t)j << 8 | one << 2 | same << 1 | overlap;
       if (overlap)
         call->words[call->word_count++] = starts[i] - starts[j];
     }

@@ -54,11 +54,17 @@ def of_plan(plan: ConfigPin, jit: Any) -> Watches:
     if isinstance(plan, LaunchPlan):
         watches.append((jit.device_caches, {plan.device: plan.cache_entry}, None, False, _SAME))
         watches.append((plan.cache, {plan.cache_key: plan.compiled}, None, False, _SAME))
-        watches += [
-            (namespace, {name: value}, None, False, _EQUAL)
-            for name, value, namespace in plan.globals
-        ]
+        watches += _global_watches(plan)
     return tuple(watches), ()
+
+
+def _global_watches(plan: LaunchPlan) -> Iterable[Watch]:
+    for name, value, namespace in plan.globals:
+        yield namespace, {name: value}, None, False, _EQUAL
+        live = namespace.get(name)
+        if isinstance(live, seam.triton_constexpr):
+            # Changed in place, it would leave the namespace as it is.
+            yield vars(live), {"value": live.value}, None, False, _SAME
 
 
 def of_heuristics(layers: Iterable[Any]) -> Watches:

@@ -72,6 +72,11 @@ int record_launch(Core *core, Plan *plan, const Call *call, const LaunchConfig *
     set_reason(recording, "a kernel was launched past its launcher");
     return 1;
   }
+  /* Another thread may have dropped them while the driver launched. */
+  if (core->premises == NULL || !plan->key.kept) {
+    set_reason(recording, "a kernel's plans were dropped meanwhile");
+    return 1;
+  }
   SeenLaunch *launch = next_launch(recording);
   if (launch != NULL) {
     launch->values = PyMem_Calloc(plan->param_count + 1, sizeof *launch->values);
@@ -89,7 +94,7 @@ int record_launch(Core *core, Plan *plan, const Call *call, const LaunchConfig *
   launch->entry = (Entry *)Py_NewRef(recording->entry);
   launch->core = (Core *)Py_NewRef(core);
   launch->plan = (Plan *)Py_NewRef(plan);
-  launch->premises = (WatchSet *)Py_XNewRef(core->premises);
+  launch->premises = (WatchSet *)Py_NewRef(core->premises);
   memcpy(launch->grid, config->grid, sizeof launch->grid);
   launch->empty = !config->grid[0] || !config->grid[1] || !config->grid[2];
   launch->device = call->device;

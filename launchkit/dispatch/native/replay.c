@@ -135,6 +135,8 @@ static int replay_with(OpCore *core, OpPlan *plan, OpCall *call, PyObject **made
     if (status != 1)
       return status;
   }
+  if (!plan->key.kept) /* dropped while torch allocated, and with it the stream's source */
+    return 0;
   if (read_current_stream(core->stream_source, core->stream_key, call->device, &stream) < 0)
     return -1;
   /* Last, since Python code may have run: nothing does from here to the launches. */
