@@ -240,9 +240,9 @@ def test_tuning_is_not_watched():
         op(x, out)
     assert events
     assert set(events) == {(None, 0)}
-    for _ in range(4):
+    for _ in range(20):  # what was refused is watched again at the 2nd, 4th, 8th and 16th call
         op(x, out)
-    assert op.op_plans.replays > 1
+    assert op.op_plans.replays > 1, op.op_plans
 
 
 def test_nothing_is_planned_without_the_c_core(monkeypatch):
