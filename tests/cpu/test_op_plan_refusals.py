@@ -221,7 +221,7 @@ def test_op_inside_a_watched_op_is_part_of_it():
 
 
 TUNES_IN_AN_OP = """
-import sys
+import sys, time
 import sample_kernels, torch
 import launchkit
 from launchkit import hostonly
@@ -239,6 +239,7 @@ kernel = launchkit.autotuned(sample_kernels.configs(16, 32), ["n"], do_bench=ben
 
 @launchkit.planned
 def op(x, out):
+    SPOIL
     kernel[(4,)](x, out, 64, 1)
 
 with hostonly.activate(), launchkit.use_store("memory:"):
@@ -252,11 +253,15 @@ with hostonly.activate(), launchkit.use_store("memory:"):
 """
 
 
-def test_tuning_is_not_watched():
+@pytest.mark.parametrize(
+    ("spoil", "printed"), [("pass", "True True"), ("time.time()", "True False")]
+)
+def test_tuning_is_not_watched_whether_or_not_the_op_can_have_a_plan(spoil, printed):
     """In a process of its own, where nothing was launched before."""
     paths = [str(Path(sample_ops.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    found = in_python(TUNES_IN_AN_OP, PYTHONPATH=os.pathsep.join(paths), PYTHONWARNINGS="ignore")
-    assert found == "True True"
+    code = TUNES_IN_AN_OP.replace("SPOIL", spoil)
+    found = in_python(code, PYTHONPATH=os.pathsep.join(paths), PYTHONWARNINGS="ignore")
+    assert found == printed
 
 
 def test_nothing_is_planned_without_the_c_core(monkeypatch):

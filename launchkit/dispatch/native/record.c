@@ -119,7 +119,8 @@ static void unwatch(Recording *recording) {
  * must not be watched. -1: exception. */
 int end_recording(const char *reason) {
   Recording *recording = current;
-  if (recording == NULL || recording->reason != NULL)
+  /* Not by its reason: a recording that something else has spoiled is still watching. */
+  if (recording == NULL || !recording->running)
     return 0;
   set_reason(recording, reason);
   Py_INCREF(recording);
