@@ -14,8 +14,8 @@ from launchkit.benchmarks import libraries, library_ops
 from launchkit.dispatch import counting
 from launchkit.dispatch import install as install_module
 
-pytest.importorskip("fla")
-pytest.importorskip("liger_kernel")
+pytest.importorskip("fla", reason="needs flash-linear-attention, which CI installs")
+pytest.importorskip("liger_kernel", reason="needs liger-kernel, which CI installs")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -8,8 +8,8 @@ import launchkit
 from launchkit.benchmarks import library_ops
 from launchkit.dispatch import counting
 
-pytest.importorskip("liger_kernel")
-pytest.importorskip("fla")
+pytest.importorskip("liger_kernel", reason="needs liger-kernel")
+pytest.importorskip("fla", reason="needs flash-linear-attention")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
