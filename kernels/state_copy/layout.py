@@ -1,0 +1,184 @@
+"""Describes state tensors and block tables to the kernels: addresses and strides, on the device.
+
+A cache's state tensors live as long as the engine, so a description is made once. It holds on
+to the tensors, since the kernels know only their addresses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from launchkit.kernels import arguments
+
+_OP = "state_table"
+
+_warned_of_alignment = False
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """One state tensor of one layer: a row for each block of the cache, rows perhaps padded."""
+
+    tensor: torch.Tensor
+    """Temporal: (blocks, ...), each block dense. Convolutional: (blocks, W, dim), or where the
+    table has ``conv_dim_first`` (blocks, dim, W); the last dimension is dense."""
+    is_conv: bool
+    group: int = 0
+    """Which KV-cache group's block table names its blocks."""
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """State tensors as the copy kernels read them. Each tensor is (states,)."""
+
+    base_addrs: torch.Tensor
+    """int64, with the bits of the unsigned address."""
+    block_strides: torch.Tensor
+    """int64, bytes from block to block."""
+    elem_sizes: torch.Tensor
+    """int32, bytes."""
+    inner_sizes: torch.Tensor
+    """int64, elements: of a temporal block, or from token to token of a convolutional one."""
+    conv_widths: torch.Tensor
+    """int32, W; 0 for a temporal state."""
+    group_indices: torch.Tensor
+    """int32."""
+    dim_row_counts: torch.Tensor
+    """int32, rows of a block with ``conv_dim_first``, else 0."""
+    dim_row_strides: torch.Tensor
+    """int64, bytes from row to row with ``conv_dim_first``, else 0."""
+    conv_dim_first: bool
+    states: tuple[StateTensor, ...]
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+@dataclass(frozen=True)
+class BlockTables:
+    """The block tables of all KV-cache groups, as kernels read them."""
+
+    pointers: torch.Tensor
+    """(groups,) int64, with the bits of each table's address."""
+    stride_req: int
+    """Elements from row to row, of every table."""
+    tables: tuple[torch.Tensor, ...]
+
+
+def signed_address(address: int) -> int:
+    """Return an unsigned 64-bit address as the int64 of the same bits."""
+    return address - 2**64 if address >= 2**63 else address
+
+
+def state_table(
+    states: Sequence[StateTensor], conv_dim_first: bool = False, device: torch.device | None = None
+) -> StateTable:
+    """Return the description of ``states``, in their order, on ``device`` (by default theirs).
+
+    Warns once a process where states are so aligned that copies go byte by byte.
+
+    Raises UsageError for no states, and for a tensor of another shape or with gaps inside.
+    """
+    if not states:
+        raise arguments.refusal(_OP, "states", "is empty", "Pass at least one state tensor.")
+    facts = [_facts(index, state, conv_dim_first) for index, state in enumerate(states)]
+    warn_if_misaligned(states)
+    place = states[0].tensor.device if device is None else device
+
+    def column(number: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor([fact[number] for fact in facts], dtype=dtype, device=place)
+
+    return StateTable(
+        base_addrs=column(0, torch.int64),
+        block_strides=column(1, torch.int64),
+        elem_sizes=column(2, torch.int32),
+        inner_sizes=column(3, torch.int64),
+        conv_widths=column(4, torch.int32),
+        group_indices=column(5, torch.int32),
+        dim_row_counts=column(6, torch.int32),
+        dim_row_strides=column(7, torch.int64),
+        conv_dim_first=conv_dim_first,
+        states=tuple(states),
+    )
+
+
+def _facts(index: int, state: StateTensor, conv_dim_first: bool) -> tuple[int, ...]:
+    tensor, name = state.tensor, f"states[{index}]"
+    arguments.sizes_of(_OP, name, tensor)
+    size = tensor.element_size()
+    width = rows = row_stride = 0
+    if state.is_conv:
+        if tensor.dim() != 3:
+            wanted = "(blocks, dim, W)" if conv_dim_first else "(blocks, W, dim)"
+            raise arguments.wrong_shape(_OP, name, tensor, wanted)
+        _require_dense(name, tensor, tensor.stride(2) == 1 or tensor.shape[2] == 1)
+        inner = tensor.stride(1)
+        width = tensor.shape[2] if conv_dim_first else tensor.shape[1]
+        if conv_dim_first:
+            rows, row_stride = tensor.shape[1], tensor.stride(1) * size
+    else:
+        if tensor.dim() < 1 or tensor.shape[0] == 0:
+            raise arguments.wrong_shape(_OP, name, tensor, "(blocks, ...) with a block at least")
+        _require_dense(name, tensor, tensor[0].is_contiguous())
+        inner = tensor[0].numel()
+    return (
+        signed_address(tensor.data_ptr()), tensor.stride(0) * size, size, inner, width,
+        state.group, rows, row_stride,
+    )  # fmt: skip
+
+
+def _require_dense(name: str, tensor: torch.Tensor, dense: bool) -> None:
+    if not dense:
+        problem = f"has strides {tensor.stride()}, so a block has gaps"
+        raise arguments.refusal(_OP, name, problem, "Pass blocks that are dense inside.")
+
+
+def warn_if_misaligned(states: Sequence[StateTensor]) -> bool:
+    """Return whether some state's copies go byte by byte, and warn of it once a process.
+
+    That is so where blocks lie at different places within 8 bytes. The copies are right anyway.
+    """
+    global _warned_of_alignment
+    for index, state in enumerate(states):
+        tensor = state.tensor
+        stride = tensor.stride(0) * tensor.element_size()
+        if tensor.data_ptr() % 8 or stride % 8:
+            if not _warned_of_alignment:
+                _warned_of_alignment = True
+                logging.getLogger("launchkit").warning(
+                    "state tensor %d starts at byte %d of 8 and has a block every %d bytes, so its "
+                    "copies are right but slow. Align the cache's pages to 16 bytes.",
+                    index,
+                    tensor.data_ptr() % 8,
+                    stride,
+                )
+            return True
+    return False
+
+
+def block_tables(tables: Sequence[torch.Tensor]) -> BlockTables:
+    """Return the description of the groups' block tables, in order.
+
+    tables: each (rows, columns) int32 on one device, columns dense, all with the same distance
+        between rows.
+
+    Raises UsageError where they are not.
+    """
+    op = "block_tables"
+    if not tables:
+        raise arguments.refusal(op, "tables", "is empty", "Pass one table a KV-cache group.")
+    for index, table in enumerate(tables):
+        name = f"tables[{index}]"
+        arguments.require_tensor(op, name, table, (torch.int32,), tables[0].device)
+        if table.dim() != 2:
+            raise arguments.wrong_shape(op, name, table, "(rows, columns)")
+        if table.stride(1) != 1 or table.stride(0) != tables[0].stride(0):
+            problem = f"has strides {table.stride()}, not {(tables[0].stride(0), 1)}"
+            raise arguments.refusal(op, name, problem, "Give all groups tables of one pitch.")
+    addresses = [signed_address(table.data_ptr()) for table in tables]
+    pointers = torch.tensor(addresses, dtype=torch.int64, device=tables[0].device)
+    return BlockTables(pointers, tables[0].stride(0), tuple(tables))

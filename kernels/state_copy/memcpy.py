@@ -1,0 +1,225 @@
+"""Copies bytes between addresses: the device function of every state copy, and batched copies.
+
+A copy is split where the destination becomes aligned: a head and a tail of a few bytes, and a
+body of 64-bit words between them, in pairs of 16 bytes where source and destination have the
+same place in 16 bytes. Words need source and destination at the same place in 8 bytes, since
+a GPU refuses a word at an odd address; anything else goes byte by byte.
+"""
+
+# A kernel's parameters are Triton's, which has no types for them.
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+# mypy: disallow-untyped-decorators=False
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from launchkit import launch
+from launchkit.kernels import arguments
+from launchkit.kernels.placement import device_guard, require_launchable
+from launchkit.kernels.state_copy.shapes import copy_shape
+
+_OP = "batch_memcpy"
+
+
+@triton.jit
+def _copy_elements(
+    src,
+    dst,
+    count,
+    tile_idx,
+    alone,
+    COPY_BLOCK_SIZE: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    LOAD_POLICY: tl.constexpr,
+    STORE_POLICY: tl.constexpr,
+):
+    """Copy one tile of ``count`` elements; with ``alone``, tile 0 is all of them."""
+    per_tile = tl.where(alone, count, tl.cdiv(count, NUM_TILES))
+    per_tile = tl.cdiv(per_tile, COPY_BLOCK_SIZE) * COPY_BLOCK_SIZE
+    first = tile_idx * per_tile
+    end = tl.minimum(first + per_tile, count)
+    offs = tl.arange(0, COPY_BLOCK_SIZE)
+    for start in range(first, end, COPY_BLOCK_SIZE):
+        mask = offs < tl.minimum(end - start, COPY_BLOCK_SIZE).to(tl.int32)
+        held = tl.load(src + start + offs, mask=mask, eviction_policy=LOAD_POLICY)
+        tl.store(dst + start + offs, held, mask=mask, eviction_policy=STORE_POLICY)
+
+
+@triton.jit
+def _copy_edge(src_addr, dst_addr, count):
+    """Copy fewer than 16 bytes."""
+    offs = tl.arange(0, 16)
+    mask = offs < count
+    held = tl.load(src_addr.to(tl.pointer_type(tl.uint8)) + offs, mask=mask)
+    tl.store(dst_addr.to(tl.pointer_type(tl.uint8)) + offs, held, mask=mask)
+
+
+@triton.jit
+def _move_elements(src, dst, count, ascending, COPY_BLOCK_SIZE: tl.constexpr):
+    """Copy in blocks, each read whole before any of it is written, away from the overlap."""
+    steps = tl.cdiv(count, COPY_BLOCK_SIZE)
+    offs = tl.arange(0, COPY_BLOCK_SIZE)
+    for step in range(steps):
+        start = tl.where(ascending, step, steps - 1 - step) * COPY_BLOCK_SIZE
+        mask = start + offs < count
+        held = tl.load(src + start + offs, mask=mask)
+        tl.debug_barrier()
+        tl.store(dst + start + offs, held, mask=mask)
+
+
+@triton.jit
+def _move_bytes(src_addr, dst_addr, count, ascending, COPY_BLOCK_SIZE: tl.constexpr):
+    src = src_addr.to(tl.pointer_type(tl.uint8))
+    dst = dst_addr.to(tl.pointer_type(tl.uint8))
+    _move_elements(src, dst, count, ascending, COPY_BLOCK_SIZE)
+
+
+@triton.jit
+def _move(src_addr, dst_addr, copy_size, COPY_BLOCK_SIZE: tl.constexpr):
+    """Copy between ranges that overlap, as memmove does, by one program."""
+    ascending = dst_addr - src_addr < 0
+    in_phase = ((src_addr ^ dst_addr) & 7) == 0
+    head = tl.where(in_phase, tl.minimum(-dst_addr & 7, copy_size), copy_size)
+    words = (copy_size - head) >> 3
+    tail_at = head + words * 8
+    # The edge on the side that is copied first, then the words, then the other edge.
+    first_at = tl.where(ascending, 0, tail_at)
+    first_count = tl.where(ascending, head, copy_size - tail_at)
+    last_at = tail_at - first_at
+    _move_bytes(src_addr + first_at, dst_addr + first_at, first_count, ascending, COPY_BLOCK_SIZE)
+    if words > 0:
+        src = (src_addr + head).to(tl.pointer_type(tl.int64))
+        dst = (dst_addr + head).to(tl.pointer_type(tl.int64))
+        _move_elements(src, dst, words, ascending, COPY_BLOCK_SIZE)
+    last_count = copy_size - words * 8 - first_count
+    _move_bytes(src_addr + last_at, dst_addr + last_at, last_count, ascending, COPY_BLOCK_SIZE)
+
+
+@triton.jit
+def copy_range(
+    src_addr,
+    dst_addr,
+    copy_size,
+    tile_idx,
+    alone,
+    COPY_BLOCK_SIZE: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    LOAD_POLICY: tl.constexpr,
+    STORE_POLICY: tl.constexpr,
+):
+    """Copy a tile of ``copy_size`` bytes, as ``_memcpy_u64_tiled``; all in tile 0 if ``alone``."""
+    tile_idx = tl.full((), 0, tl.int64) + tile_idx
+    distance = dst_addr - src_addr
+    phase = src_addr ^ dst_addr
+    if (distance < copy_size) & (-distance < copy_size):
+        if (tile_idx == 0) & (distance != 0):
+            _move(src_addr, dst_addr, copy_size, COPY_BLOCK_SIZE)
+    elif (phase & 7) != 0:
+        _copy_elements(
+            src_addr.to(tl.pointer_type(tl.uint8)), dst_addr.to(tl.pointer_type(tl.uint8)),
+            copy_size, tile_idx, alone, COPY_BLOCK_SIZE, NUM_TILES, LOAD_POLICY, STORE_POLICY,
+        )  # fmt: skip
+    else:
+        paired = (phase & 15) == 0
+        width = tl.where(paired, 16, 8)
+        head = tl.minimum(-dst_addr & (width - 1), copy_size)
+        tail = (copy_size - head) & (width - 1)
+        src_addr += head
+        dst_addr += head
+        body = copy_size - head - tail
+        if paired:
+            # Hints on values of this branch alone: elsewhere they would be untrue.
+            _copy_elements(
+                tl.multiple_of(((src_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
+                tl.multiple_of(((dst_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
+                (body >> 4) << 1, tile_idx, alone, COPY_BLOCK_SIZE, NUM_TILES, LOAD_POLICY,
+                STORE_POLICY,
+            )  # fmt: skip
+        else:
+            _copy_elements(
+                src_addr.to(tl.pointer_type(tl.int64)), dst_addr.to(tl.pointer_type(tl.int64)),
+                body >> 3, tile_idx, alone, COPY_BLOCK_SIZE, NUM_TILES, LOAD_POLICY, STORE_POLICY,
+            )  # fmt: skip
+        if (tile_idx == 0) & (head + tail > 0):
+            _copy_edge(src_addr - head, dst_addr - head, head)
+            _copy_edge(src_addr + body, dst_addr + body, tail)
+
+
+@triton.jit
+def _memcpy_u64_tiled(
+    src_addr,
+    dst_addr,
+    copy_size,
+    tile_idx,
+    COPY_BLOCK_SIZE: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    LOAD_POLICY: tl.constexpr = "",
+    STORE_POLICY: tl.constexpr = "",
+):
+    """Copy tile ``tile_idx`` of ``copy_size`` bytes from one int64 address to another.
+
+    All NUM_TILES tiles together copy the range, and no byte outside it. The body's words (bytes,
+    where words cannot be had) are dealt out in whole blocks of COPY_BLOCK_SIZE, so that late
+    tiles may be empty; head and tail belong to tile 0, which also moves ranges that overlap.
+    """
+    copy_range(
+        src_addr.to(tl.int64), dst_addr.to(tl.int64), copy_size.to(tl.int64), tile_idx,
+        NUM_TILES == 1, COPY_BLOCK_SIZE, NUM_TILES, LOAD_POLICY, STORE_POLICY,
+    )  # fmt: skip
+
+
+@triton.jit
+def batch_memcpy_kernel(
+    src_ptrs,
+    dst_ptrs,
+    sizes,
+    BLOCK_SIZE: tl.constexpr = 1024,
+    NUM_TILES: tl.constexpr = 1,
+):
+    """Copy number ``program_id(0)``, tile ``program_id(1)``: see ``batch_memcpy``."""
+    copy = tl.program_id(0)
+    _memcpy_u64_tiled(
+        tl.load(src_ptrs + copy), tl.load(dst_ptrs + copy), tl.load(sizes + copy),
+        tl.program_id(1), BLOCK_SIZE, NUM_TILES,
+    )  # fmt: skip
+
+
+def batch_memcpy(src_ptrs: torch.Tensor, dst_ptrs: torch.Tensor, sizes: torch.Tensor) -> None:
+    """Copy ``sizes[i]`` bytes from address ``src_ptrs[i]`` to ``dst_ptrs[i]``, in one launch.
+
+    src_ptrs, dst_ptrs: (n,) uint64 or int64 with the same bits, addresses of any alignment on
+        the tensors' device. The two ranges of a copy may overlap; those of different copies
+        must not, since copies run in no order.
+    sizes: (n,) int32 or int64, bytes. 0 copies nothing.
+
+    Raises UsageError for shapes, dtypes or devices that do not fit. Addresses and sizes are not
+    checked, which would wait for the GPU.
+    """
+    _check_batch(src_ptrs, dst_ptrs, sizes)
+    require_launchable(_OP, src_ptrs)
+    copies = src_ptrs.shape[0]
+    if copies == 0:
+        return
+    shape = copy_shape()
+    with device_guard(src_ptrs):
+        launch(
+            batch_memcpy_kernel, (copies, shape.tiles), src_ptrs, dst_ptrs, sizes,
+            BLOCK_SIZE=shape.block_size, NUM_TILES=shape.tiles, num_warps=shape.num_warps,
+        )  # fmt: skip
+
+
+def _check_batch(src_ptrs: torch.Tensor, dst_ptrs: torch.Tensor, sizes: torch.Tensor) -> None:
+    count = arguments.sizes_of(_OP, "src_ptrs", src_ptrs)
+    for name, tensor, allowed in (
+        ("src_ptrs", src_ptrs, (torch.uint64, torch.int64)),
+        ("dst_ptrs", dst_ptrs, (torch.uint64, torch.int64)),
+        ("sizes", sizes, arguments.INDEX_DTYPES),
+    ):
+        arguments.require_tensor(_OP, name, tensor, allowed, src_ptrs.device)
+        if tensor.dim() != 1 or tensor.shape != count:
+            raise arguments.wrong_shape(_OP, name, tensor, "(n,), the same for all three")
+        if not tensor.is_contiguous():
+            raise arguments.refusal(_OP, name, "is strided", "Pass it contiguous.")
