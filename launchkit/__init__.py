@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from launchkit import kernels as kernels
     from launchkit.configs import TunedConfig as TunedConfig
     from launchkit.dispatch.decorator import autotuned as autotuned
+    from launchkit.dispatch.grids import cdiv as cdiv
+    from launchkit.dispatch.grids import grid as grid
     from launchkit.dispatch.install import install as install
     from launchkit.dispatch.install import uninstall as uninstall
     from launchkit.dispatch.launcher import launch as launch
@@ -45,7 +47,9 @@ _HOMES = {
     "TunedConfig": "launchkit.configs",
     "annotate": "launchkit.profiling.ranges",
     "autotuned": "launchkit.dispatch.decorator",
+    "cdiv": "launchkit.dispatch.grids",
     "count_launches": "launchkit.dispatch.stats",
+    "grid": "launchkit.dispatch.grids",
     "install": "launchkit.dispatch.install",
     "launch": "launchkit.dispatch.launcher",
     "launch_autotuned": "launchkit.dispatch.launcher",
@@ -69,8 +73,10 @@ __all__ = [
     "TunedConfig",
     "annotate",
     "autotuned",
+    "cdiv",
     "count_launches",
     "errors",
+    "grid",
     "hostonly",
     "install",
     "kernels",

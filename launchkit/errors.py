@@ -2,7 +2,10 @@
 
 LaunchkitError
 ├── UsageError            a bad argument or option, raised where it was given
-│   └── NotAutotunedError launch_autotuned was given a kernel without configs
+│   ├── NotAutotunedError launch_autotuned was given a kernel without configs
+│   └── GridError         a declared grid that cannot be
+│       ├── GridNameError   a name in it is no parameter of the kernel
+│       └── GridValueError  an argument in it is no int, or a divisor is zero
 ├── CompilerError         there is no C compiler, or it could not compile
 ├── HostOnlyError         hostonly.activate cannot run here, or is already active
 ├── CaptureError          a launch would have to benchmark while a CUDA graph is captured
@@ -19,7 +22,7 @@ Messages end with what to do; the fields carry the same facts for programs.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -79,6 +82,40 @@ class NotAutotunedError(UsageError):
             f"{kernel} has no autotune configs. Decorate it with @triton.autotune or "
             "@launchkit.autotuned, or launch it with launchkit.launch.",
             kernel=kernel,
+        )
+
+
+class GridError(UsageError):
+    """A grid that ``launchkit.grid`` cannot make, or that a kernel's arguments do not fit."""
+
+
+class GridNameError(GridError):
+    """A declared grid names what the kernel does not have; ``names`` are those that it has."""
+
+    def __init__(self, term: str, name: str, names: Sequence[str]) -> None:
+        super().__init__(
+            f"{name!r} in the grid's {term} is no parameter of the kernel. It has: "
+            f"{', '.join(names) or 'none'}.",
+            term=term,
+            name=name,
+            names=tuple(names),
+        )
+
+
+class GridValueError(GridError):
+    """A declared grid cannot be evaluated: an argument is no int, or a divisor is zero.
+
+    ``name`` is the parameter, or the operator that divides; ``value`` what it has.
+    """
+
+    def __init__(self, term: str, name: str, value: Any, reason: str) -> None:
+        super().__init__(
+            f"{name} in the grid's {term} {reason}. Pass an int that fits, or compute the grid in "
+            "a function.",
+            term=term,
+            name=name,
+            value=value,
+            reason=reason,
         )
 
 

@@ -16,12 +16,13 @@ import torch
 import triton
 import triton.language as tl
 
-from launchkit import autotuned, launch_autotuned
+from launchkit import autotuned, cdiv, grid, launch_autotuned
 from launchkit.kernels import arguments
 from launchkit.kernels.placement import device_guard, require_launchable
 from launchkit.kernels.ssd import checks
 
 _OP = "chunk_cumsum"
+_GRID = grid("nchunks", cdiv("nheads", "BLOCK_SIZE_H"))
 
 # A token's step times A is cut off here: fp32's exponential is 0 from -104 on, so no decay
 # changes, and a huge step does not cost the sums behind it their digits: each adds at most 128
@@ -175,7 +176,7 @@ def launch_chunk_cumsum(
     stride_seqlen, stride_head = dt.stride()
     launch_autotuned(
         _chunk_cumsum_fwd_kernel,
-        lambda meta: (nchunks, -(-nheads // meta["BLOCK_SIZE_H"])),
+        _GRID,
         dt_ptr=dt,
         A_ptr=A,
         dt_bias_ptr=dt_bias,

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from launchkit import autotuned, launch_autotuned
+from launchkit import autotuned, cdiv, grid, launch_autotuned
 from launchkit.kernels.overlap import refuse_overlaps
 from launchkit.kernels.placement import device_guard, require_launchable, require_products
 from launchkit.kernels.ssd import state_arguments
@@ -22,6 +22,9 @@ from launchkit.kernels.ssd.scan_arguments import check_chunks, check_optional, c
 from launchkit.kernels.ssd.tiles import drop_miscompiled, tile_configs
 
 _OP = "chunk_scan"
+_GRID = grid(
+    cdiv("chunk_size", "BLOCK_SIZE_M") * cdiv("headdim", "BLOCK_SIZE_N") * "nchunks", "nheads"
+)
 _NO_STRIDES = (0, 0, 0, 0)
 
 # (M, N, K) of BLOCK_SIZE, num_warps, num_stages. The first runs, rightly, on every GPU.
@@ -320,10 +323,7 @@ def launch_chunk_scan(
     init_strides = _NO_STRIDES if initial_states is None else initial_states.stride()
     launch_autotuned(
         _chunk_scan_fwd_kernel,
-        lambda meta: (
-            -(-chunk_size // meta["BLOCK_SIZE_M"]) * -(-headdim // meta["BLOCK_SIZE_N"]) * nchunks,
-            nheads,
-        ),
+        _GRID,
         CB_ptr=CB,
         x_ptr=x,
         dt_ptr=dt,

@@ -14,12 +14,15 @@ import torch
 import triton
 import triton.language as tl
 
-from launchkit import autotuned, launch_autotuned
+from launchkit import autotuned, cdiv, grid, launch_autotuned
 from launchkit.kernels import arguments
 from launchkit.kernels.placement import device_guard, require_launchable, require_products
 from launchkit.kernels.ssd import checks
 
 _OP = "chunk_state"
+_GRID = grid(
+    cdiv("headdim", "BLOCK_SIZE_M") * cdiv("dstate", "BLOCK_SIZE_N") * "nchunks" * "nheads"
+)
 
 
 def _config(headdim: int, dstate: int, tokens: int, warps: int, stages: int) -> triton.Config:
@@ -188,12 +191,9 @@ def launch_chunk_state(
     nchunks, nheads, headdim, dstate = states.shape
     stride_x_seqlen, stride_x_head, stride_x_hdim = x.stride()
     stride_B_seqlen, stride_B_group, stride_B_dstate = B.stride()
-    programs = nchunks * nheads
     launch_autotuned(
         _chunk_state_fwd_kernel,
-        lambda meta: (
-            -(-headdim // meta["BLOCK_SIZE_M"]) * -(-dstate // meta["BLOCK_SIZE_N"]) * programs,
-        ),
+        _GRID,
         x_ptr=x,
         B_ptr=B,
         dt_ptr=dt,

@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 from launchkit import settings
 from launchkit.dispatch import adapters, counting
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.grids import traceable
 from launchkit.dispatch.heuristic_path import HeuristicLauncher, OuterHeuristicLauncher
 from launchkit.dispatch.launch_path import (
     AutotunedLauncher,
@@ -41,8 +42,9 @@ def launch_autotuned(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> An
     Args:
         kernel: what ``@triton.autotune`` or ``@launchkit.autotuned`` returned, with
             ``@triton.heuristics`` above or below it or not.
-        grid: a tuple of one to three ints, or a callable that gets Triton's mapping of all
-            kernel arguments, config values included, and returns such a tuple.
+        grid: a tuple of one to three ints, a ``launchkit.grid``, or a callable that gets
+            Triton's mapping of all kernel arguments, config values included, and returns such a
+            tuple.
         args, kwargs: the kernel's arguments, as for ``kernel[grid](...)``.
 
     Returns:
@@ -54,7 +56,7 @@ def launch_autotuned(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> An
         TuningFailedError: no config could be run.
     """
     if is_compiling():
-        return kernel[grid](*args, **kwargs)
+        return kernel[traceable(grid)](*args, **kwargs)
     launcher = getattr(kernel, "_launchkit_entry", None)
     if launcher is None or launcher.kernel is not kernel:
         launcher = adopt(kernel)
@@ -75,7 +77,7 @@ def launch(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         The ``CompiledKernel`` that was launched, or None where Triton returns None.
     """
     if is_compiling():
-        return kernel[grid](*args, **kwargs)
+        return kernel[traceable(grid)](*args, **kwargs)
     launcher = getattr(kernel, "_launchkit_entry", None)
     if launcher is None or launcher.kernel is not kernel:
         launcher = adopt(kernel)

@@ -159,6 +159,7 @@ static void core_dealloc(Core *core) {
   core_gc_clear(core);
   count_into(core, NULL);
   drop_shapes(&core->shapes);
+  drop_grids(core);
   for (int i = 0; i < core->param_count; i++) {
     Py_XDECREF(core->params[i].name);
     Py_XDECREF(core->params[i].fallback);

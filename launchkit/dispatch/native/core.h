@@ -7,6 +7,7 @@
  *   guard.c     each value -> words of the key: at least as fine as Triton's specialization
  *   table.c     key -> plan, by an exact comparison
  *   watch.c     whether everything that Triton would read at this launch is as it was
+ *   grid.c      a declared grid -> its dimensions
  *   launch.c    grid, cuLaunchKernelEx
  *   params.c    the bytes of the kernel's parameters
  *
@@ -205,6 +206,17 @@ typedef struct {
   int count, next, last;
 } ShapeTable;
 
+/* ---- grid.c: declared grids ---- */
+
+typedef struct GridProgram GridProgram;
+
+#define MAX_GRIDS 4
+
+typedef struct {
+  PyObject *grid;       /* held, or NULL */
+  GridProgram *program; /* NULL: only Python evaluates it */
+} KnownGrid;
+
 typedef struct {
   PyObject_HEAD
   vectorcallfunc vectorcall;
@@ -220,6 +232,10 @@ typedef struct {
   PyObject *constants;
   uint64_t generation;
   Table plans;
+  struct {
+    KnownGrid items[MAX_GRIDS];
+    int next;
+  } grids;
   /* premises; NULL until armed */
   WatchSet *premises;
   PyObject *device_source, *device_key; /* a callable, or a dictionary and its key */
@@ -292,6 +308,17 @@ PyObject *core_launch(Core *core, const Derivation *derivation, PyObject *grid,
 int core_find(Core *core, Call *call, Plan **plan);
 int find_driver(void);
 bool has_driver(void);
+
+/* grid.c.  run_grid: false where only Python knows; compile_grid: 1, 0: only Python, -1. */
+typedef bool (*GridReader)(const void *context, int slot, int64_t *value);
+bool is_declared_grid(PyObject *object);
+bool run_grid(const GridProgram *program, GridReader read, const void *context, int64_t *size);
+int grid_dims(const GridProgram *program);
+int compile_grid(PyObject *grid, PyObject *index, GridProgram **result);
+PyObject *grid_tuple(const int64_t *size, int dims);
+PyObject *declared_grid(Core *core, const Plan *plan, const Call *call, PyObject *grid);
+void drop_grids(Core *core);
+PyObject *configure_grids(PyObject *module, PyObject *type);
 
 /* params.c */
 int lay_out(Core *core, Plan *plan, PyObject *layout);

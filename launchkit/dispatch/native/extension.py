@@ -14,6 +14,7 @@ import torch
 from launchkit import settings
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.fingerprint import dtype_text
+from launchkit.dispatch.grids import Grid
 from launchkit.dispatch.native import premises
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.dispatch.native.guard import TENSORS
@@ -99,6 +100,7 @@ def configure(
         dtype_text=dtype_text,
         refuse=refuse,
     )
+    extension.configure_grids(Grid)
     possible = extension.configure_ops(
         (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack),
         torch._C.is_grad_enabled,

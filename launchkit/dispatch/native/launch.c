@@ -199,6 +199,12 @@ static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid)
     return NULL;
   long stream = (long)(intptr_t)handle;
   int launched = 0;
+  if (is_declared_grid(grid)) {
+    evaluated = declared_grid(core, plan, call, grid);
+    if (evaluated == NULL && PyErr_Occurred())
+      return NULL;
+    grid = evaluated != NULL ? evaluated : grid;
+  }
   if (!PyTuple_CheckExact(grid) && !PyList_CheckExact(grid) && PyCallable_Check(grid)) {
     grid = evaluated = evaluate_grid(core, plan, call, grid);
     if (evaluated == NULL)

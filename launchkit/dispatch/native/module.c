@@ -68,6 +68,7 @@ static PyMethodDef functions[] = {
     {"make_launch_function", make_launch_function, METH_VARARGS,
      "make_launch_function(functools.partial, function, autotuned): a function that launches, and "
      "that torch.compile takes for the given one."},
+    {"configure_grids", configure_grids, METH_O, "configure_grids(type): that of declared grids."},
     {"configure_ops", configure_ops, METH_VARARGS,
      "configure_ops(functions that count torch's modes, is_grad_enabled, requires_grad, frame "
      "callback, device type): tell op plans what they go by; returns whether there can be any."},
