@@ -78,3 +78,22 @@ def python_core(memory_store, monkeypatch):
 def c_core(memory_store, monkeypatch):
     """Runs a test with the C core."""
     use_core("c", monkeypatch)
+
+
+@pytest.fixture(params=["libtorch", "dlpack", "python core"])
+def reader(request, memory_store, monkeypatch):
+    """Runs a test with each way in which a core reads tensors."""
+    use_core("python" if request.param == "python core" else "c", monkeypatch)
+    if request.param == "python core":
+        yield request.param
+        return
+    from launchkit.dispatch.native import extension
+
+    native = extension.active()
+    found = extension.read_tensors_directly(native)
+    if request.param == "dlpack":
+        native.read_tensors_directly(())
+    elif not found:
+        pytest.skip("this torch does not tell where the tensor stands in its Python object")
+    yield request.param
+    extension.read_tensors_directly(native)

@@ -42,6 +42,11 @@ def takes_self(self, x_ptr):
 
 
 @triton.jit
+def any_pointer(x_ptr, y_ptr):
+    tl.store(y_ptr, 1.0)
+
+
+@triton.jit
 def constant(x_ptr, VALUE: tl.constexpr):
     tl.store(x_ptr, VALUE)
 

@@ -5,6 +5,7 @@
  *   entry.c     launch(kernel, grid, ...) and kernel[grid](...): finds the kernel's core
  *   bind.c      positional and keyword arguments -> one value per parameter
  *   guard.c     each value -> words of the key: at least as fine as Triton's specialization
+ *   tensor.c    a tensor -> its dtype, device and address
  *   table.c     key -> plan, by an exact comparison
  *   watch.c     whether everything that Triton would read at this launch is as it was
  *   grid.c      a declared grid -> its dimensions
@@ -70,6 +71,7 @@ typedef int (*Allocator)(DLTensor *prototype, Managed **out, void *context, Erro
 
 typedef struct {
   PyTypeObject *tensor, *parameter, *triton_dtype, *torch_dtype;
+  Py_ssize_t tensor_offset;   /* of the at::Tensor in a tensor's object; 0: not known */
   TensorReader read_tensor;   /* NULL: tensors are read through their Python methods */
   StreamReader read_stream;   /* NULL: the driver object says which stream is current */
   Allocator allocate;         /* NULL: there are no op plans */
@@ -286,6 +288,17 @@ void drop_shapes(ShapeTable *shapes);
 int make_key(Core *core, Call *call, bool add);
 int scalar_bits(PyObject *value, uint8_t *code, uint64_t *bits);
 int read_ordinal(PyObject *source, PyObject *key, long argument, long *out);
+
+/* tensor.c.  1: read, 0: no tensor that a kernel could take, -1: exception. */
+typedef struct {
+  uint64_t dtype, address; /* the dtype as a number of fewer than 48 bits */
+  int32_t device_type, device_index;
+} TensorFacts;
+
+int read_directly(PyObject *tensor, TensorFacts *facts);
+int read_exchanged(PyObject *tensor, TensorFacts *facts);
+int read_by_methods(PyObject *tensor, TensorFacts *facts, PyObject **dtype);
+PyObject *read_tensors_directly(PyObject *module, PyObject *probes);
 
 /* plan.c */
 PyObject *core_insert(Core *core, PyObject *args);

@@ -21,6 +21,8 @@ from launchkit.dispatch.native.guard import TENSORS
 
 _log = logging.getLogger("launchkit")
 
+_PROBED = (torch.float16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool)
+
 _configured: ModuleType | None = None
 _op_plans = False
 
@@ -101,6 +103,7 @@ def configure(
         refuse=refuse,
     )
     extension.configure_grids(Grid)
+    read_tensors_directly(extension)
     possible = extension.configure_ops(
         (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack),
         torch._C.is_grad_enabled,
@@ -109,3 +112,38 @@ def configure(
         torch.device,
     )
     _configured, _op_plans = extension, possible
+
+
+def read_tensors_directly(extension: ModuleType) -> bool:
+    """Let the extension read tensors through libtorch's C interface, if it reads some right.
+
+    torch gives handles, which are at::Tensors of their own; where the same word stands in the
+    Python objects, there theirs is. Where torch gives none, DLPack's exchange reads them.
+    """
+    aoti = getattr(torch._C, "_aoti", None)
+    make = getattr(aoti, "unsafe_alloc_void_ptrs_from_tensors", None)
+    release = getattr(aoti, "alloc_tensors_by_stealing_from_void_ptrs", None)
+    if make is None or release is None:
+        return False
+    tensors = _probes()
+    handles = make(tensors)
+    try:
+        dtypes = list(dict.fromkeys(tensor.dtype for tensor in tensors))
+        probes = []
+        for tensor, handle in zip(tensors, handles, strict=True):
+            strided = tensor.layout is torch.strided
+            address = tensor.data_ptr() if strided else 0
+            probes.append((tensor, handle, address, dtypes.index(tensor.dtype), strided))
+        found: bool = extension.read_tensors_directly(tuple(probes))
+        return found
+    finally:
+        release(handles)
+
+
+def _probes() -> list[torch.Tensor]:
+    """Return tensors that differ in all that is read of them; the first one is strided."""
+    bytes_of = torch.empty(64, dtype=torch.uint8, device="cpu")
+    strided = [bytes_of.view(dtype)[1:] for dtype in _PROBED]
+    sparse = torch.empty(3, layout=torch.sparse_coo, device="cpu")
+    parameter = torch.nn.Parameter(torch.empty(3, dtype=torch.bfloat16, device="cpu"))
+    return [bytes_of, *strided, sparse, parameter]

@@ -83,57 +83,18 @@ static int constant_number(Core *core, Param *param, PyObject *value, bool add, 
 
 /* ---- tensors ---- */
 
-/* 1: read, 0: not a tensor that a kernel could take, -1: exception. */
-static int read_by_methods(PyObject *tensor, uint64_t *address, long *device_type,
-                           long *device_index, PyObject **dtype) {
-  PyObject *pointer = PyObject_CallMethodNoArgs(tensor, names.data_ptr);
-  PyObject *device = pointer == NULL ? NULL : PyObject_GetAttr(tensor, names.device);
-  PyObject *type = device == NULL ? NULL : PyObject_GetAttr(device, names.type);
-  PyObject *index = type == NULL ? NULL : PyObject_GetAttr(device, names.index);
-  *dtype = index == NULL ? NULL : PyObject_GetAttr(tensor, names.dtype);
-  if (*dtype != NULL) {
-    *address = PyLong_AsUnsignedLongLongMask(pointer);
-    *device_type = PyUnicode_CompareWithASCIIString(type, "cuda") == 0  ? DL_CUDA
-                   : PyUnicode_CompareWithASCIIString(type, "cpu") == 0 ? DL_CPU
-                                                                        : -1;
-    *device_index = index == Py_None ? 0 : PyLong_AsLong(index);
-  }
-  Py_XDECREF(pointer);
-  Py_XDECREF(device);
-  Py_XDECREF(type);
-  Py_XDECREF(index);
-  if (*dtype != NULL && !PyErr_Occurred())
-    return 1;
-  Py_CLEAR(*dtype);
-  if (!PyErr_ExceptionMatches(PyExc_Exception))
-    return -1;
-  PyErr_Clear();
-  return 0;
-}
-
 /* Describe a tensor: its dtype as a word, where it is, and its address. */
-static int read_tensor(Core *core, PyObject *tensor, bool add, uint64_t *dtype, uint64_t *address,
-                       long *device_type, long *device_index) {
-  if (rt.read_tensor != NULL) {
-    DLTensor seen;
-    if (rt.read_tensor(tensor, &seen) != 0) {
-      if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
-        return -1;
-      PyErr_Clear(); /* sparse, meta, inside vmap: Triton says what it thinks of it */
-      return 0;
-    }
-    *address = (uint64_t)(uintptr_t)seen.data + seen.byte_offset;
-    *device_type = seen.device_type;
-    *device_index = seen.device_id;
-    *dtype = (uint64_t)seen.dtype_code << 24 | (uint64_t)seen.dtype_bits << 16 | seen.dtype_lanes;
-    return 1;
-  }
-  PyObject *type;
-  int read = read_by_methods(tensor, address, device_type, device_index, &type);
+static inline int read_tensor(Core *core, PyObject *tensor, bool add, TensorFacts *facts) {
+  if (rt.tensor_offset != 0)
+    return read_directly(tensor, facts);
+  if (rt.read_tensor != NULL)
+    return read_exchanged(tensor, facts);
+  PyObject *dtype;
+  int read = read_by_methods(tensor, facts, &dtype);
   if (read != 1)
     return read;
-  read = constant_number(core, NULL, type, add, dtype);
-  Py_DECREF(type);
+  read = constant_number(core, NULL, dtype, add, &facts->dtype);
+  Py_DECREF(dtype);
   return read;
 }
 
@@ -169,8 +130,7 @@ static int exact_word(Core *core, Param *param, PyObject *value, bool add, uint8
 /* The key of a launch that only chooses a config: of what is no autotune key, its dtype. */
 static int dtype_word(Core *core, PyObject *value, bool add, uint64_t *word) {
   PyTypeObject *type = Py_TYPE(value);
-  uint64_t number, address;
-  long device_type, device_index;
+  uint64_t number;
   int code = type == &PyLong_Type      ? INT
              : type == &PyBool_Type    ? BOOL
              : type == &PyFloat_Type   ? FLOAT
@@ -181,11 +141,12 @@ static int dtype_word(Core *core, PyObject *value, bool add, uint64_t *word) {
     return 1;
   }
   if (is_tensor(value)) {
-    int read = read_tensor(core, value, add, &number, &address, &device_type, &device_index);
+    TensorFacts facts;
+    int read = read_tensor(core, value, add, &facts);
     if (read < 0)
       return -1;
     if (read == 1) {
-      *word = TENSOR | number << 16;
+      *word = TENSOR | facts.dtype << 16;
       return 1;
     }
   }
@@ -213,18 +174,18 @@ static int value_words(Core *core, Call *call, int index, bool add) {
   if (core->choose_only && value != Py_None)
     return dtype_word(core, value, add, words);
   if (is_tensor(value)) {
-    uint64_t dtype;
-    long device_type, device_index;
-    int read = read_tensor(core, value, add, &dtype, bits, &device_type, &device_index);
+    TensorFacts facts;
+    int read = read_tensor(core, value, add, &facts);
     if (read != 1)
       return read;
     /* Of tensors elsewhere Triton accepts some and refuses others, one by one. */
-    if (device_type != core->device_type ||
-        (core->device_index_counts && device_index != call->device))
+    if (facts.device_type != core->device_type ||
+        (core->device_index_counts && facts.device_index != call->device))
       return 0;
-    uint64_t aligned = (flags & ALIGNED) && (*bits & 15) == 0;
+    uint64_t aligned = (flags & ALIGNED) && (facts.address & 15) == 0;
     *code = TENSOR;
-    words[0] = TENSOR | aligned << 8 | dtype << 16;
+    *bits = facts.address;
+    words[0] = TENSOR | aligned << 8 | facts.dtype << 16;
     return 1;
   }
   if (!scalar_bits(value, code, bits))

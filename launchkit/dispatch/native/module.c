@@ -65,6 +65,9 @@ static PyMethodDef functions[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
      "Tell the core the types and functions it goes by; returns whether tensors are read without "
      "calling Python."},
+    {"read_tensors_directly", read_tensors_directly, METH_O,
+     "read_tensors_directly(((tensor, handle, address, dtype number, whether strided), ...)): "
+     "read tensors through libtorch's C interface if these are read right; returns whether."},
     {"make_launch_function", make_launch_function, METH_VARARGS,
      "make_launch_function(functools.partial, function, autotuned): a function that launches, and "
      "that torch.compile takes for the given one."},
