@@ -5,8 +5,7 @@ Exit codes: 0 measured, 2 bad use.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
-    replace_file,
+    keeper,
     write,
 )
 
@@ -113,27 +112,6 @@ def _measure(cases: Sequence[Any], rounds: int, output: Path | None) -> dict[str
             cases,
             rounds,
             report=lambda stage, number: progress.advance(tasks[stage], number),
-            finished=_keeper(output),
+            finished=keeper(output, "cases"),
         )
     return measured
-
-
-def _keeper(output: Path | None) -> Callable[[dict[str, Any]], None]:
-    """Return what keeps a result so far: a run that is cut short leaves its finished cases."""
-    if output is None or (output.exists() and not output.is_file()):
-        return lambda _document: None
-    failed = False
-
-    def keep(document: dict[str, Any]) -> None:
-        nonlocal failed
-        if failed:
-            return
-        try:
-            replace_file(output, jsonio.dumps(document))
-        except OSError as error:
-            failed = True
-            logging.getLogger("launchkit").warning(
-                "cases are not written as they finish, only the whole result at the end: %s", error
-            )
-
-    return keep

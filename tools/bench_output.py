@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from launchkit import settings
+from launchkit import jsonio, settings
 from launchkit.errors import UsageError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -128,6 +130,29 @@ def write(output: Path, data: bytes) -> None:
         raise UsageError(
             f"the JSON was not written: {error}. Give another file, or print it with --json."
         ) from error
+
+
+def keeper(output: Path | None, what: str) -> Callable[[dict[str, Any]], None]:
+    """Return what keeps a result so far: a run that is cut short leaves its finished ``what``."""
+    if output is None or (output.exists() and not output.is_file()):
+        return lambda _document: None
+    failed = False
+
+    def keep(document: dict[str, Any]) -> None:
+        nonlocal failed
+        if failed:
+            return
+        try:
+            replace_file(output, jsonio.dumps(document))
+        except OSError as error:
+            failed = True
+            logging.getLogger("launchkit").warning(
+                "%s are not written as they finish, only the whole result at the end: %s",
+                what,
+                error,
+            )
+
+    return keep
 
 
 def wide_console() -> Console:

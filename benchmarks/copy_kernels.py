@@ -1,0 +1,195 @@
+"""Kernels that the copy benchmark compares with: simple ones, and one with every knob.
+
+They copy aligned states in the layout [blocks, W, dim] from column to column, without a token
+bias, and take the arguments of ``precopy_mamba_align_fused_kernel``.
+"""
+
+# A kernel's parameters are Triton's, which has no types for them.
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+# mypy: disallow-untyped-decorators=False
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit(do_not_specialize=["num_reqs"])
+def simple_copy_kernel(
+    dst_col_ptr, src_col_ptr, bias_ptr, tables_ptr, table_stride: tl.int64, bases_ptr,
+    strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr, row_counts_ptr,
+    row_strides_ptr, idx_mapping_ptr, num_reqs,
+    BLOCK: tl.constexpr, TILES: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """One program a state, or TILES for a temporal one; bytes, or with WORDS 64-bit words."""
+    batch = tl.program_id(0)
+    state = tl.program_id(1)
+    tile = tl.program_id(2)
+    if batch >= num_reqs:
+        return
+    slot = tl.load(idx_mapping_ptr + batch)
+    if slot < 0:
+        return
+    src_col = tl.load(src_col_ptr + slot)
+    dst_col = tl.load(dst_col_ptr + slot)
+    if (src_col < 0) | (src_col == dst_col):
+        return
+    width = tl.load(widths_ptr + state)
+    tiles = TILES
+    if width > 0:
+        if tile > 0:
+            return
+        tiles = 1
+    group = tl.load(groups_ptr + state)
+    table = tl.load(tables_ptr + group).to(tl.pointer_type(tl.int32)) + slot * table_stride
+    base = tl.load(bases_ptr + state)
+    stride = tl.load(strides_ptr + state)
+    size = tl.load(inner_sizes_ptr + state) * tl.load(elem_sizes_ptr + state)
+    size *= tl.maximum(width, 1)
+    src = base + tl.load(table + src_col).to(tl.int64) * stride
+    dst = base + tl.load(table + dst_col).to(tl.int64) * stride
+    if WORDS:
+        _copy_tile_of(
+            src.to(tl.pointer_type(tl.int64)), dst.to(tl.pointer_type(tl.int64)), size // 8, tile,
+            tiles, BLOCK,
+        )  # fmt: skip
+    else:
+        _copy_tile_of(
+            src.to(tl.pointer_type(tl.uint8)), dst.to(tl.pointer_type(tl.uint8)), size, tile,
+            tiles, BLOCK,
+        )  # fmt: skip
+
+
+@triton.jit
+def _copy_tile_of(src, dst, count, tile, tiles, BLOCK: tl.constexpr):
+    per_tile = tl.cdiv(tl.cdiv(count, tiles), BLOCK) * BLOCK
+    first = tile.to(tl.int64) * per_tile
+    end = tl.minimum(first + per_tile, count)
+    offs = tl.arange(0, BLOCK)
+    for start in range(first, end, BLOCK):
+        mask = start + offs < end
+        held = tl.load(src + start + offs, mask=mask)
+        tl.store(dst + start + offs, held, mask=mask)
+
+
+@triton.jit
+def _load(pointers, mask, POLICY: tl.constexpr):
+    if POLICY == ".cg" or POLICY == ".ca":
+        return tl.load(pointers, mask=mask, cache_modifier=POLICY)
+    else:
+        return tl.load(pointers, mask=mask, eviction_policy=POLICY)
+
+
+@triton.jit
+def _store(pointers, held, mask, POLICY: tl.constexpr):
+    if POLICY == ".cs" or POLICY == ".cg" or POLICY == ".wt":
+        tl.store(pointers, held, mask=mask, cache_modifier=POLICY)
+    else:
+        tl.store(pointers, held, mask=mask, eviction_policy=POLICY)
+
+
+@triton.jit
+def _copy_pairs(
+    src, dst, first, end,
+    BLOCK: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr,
+):  # fmt: skip
+    """Copy words of 16-byte aligned pointers; with AHEAD the next block is read before a store."""
+    offs = tl.arange(0, BLOCK)
+    if AHEAD:
+        held = _load(src + first + offs, offs < tl.minimum(end - first, BLOCK).to(tl.int32), LOADS)
+        for start in range(first, end, BLOCK):
+            mask = offs < tl.minimum(end - start, BLOCK).to(tl.int32)
+            later = start + BLOCK
+            ahead = offs < tl.minimum(end - later, BLOCK).to(tl.int32)
+            following = _load(src + later + offs, ahead, LOADS)
+            _store(dst + start + offs, held, mask, STORES)
+            held = following
+    else:
+        for start in range(first, end, BLOCK):
+            mask = offs < tl.minimum(end - start, BLOCK).to(tl.int32)
+            held = _load(src + start + offs, mask, LOADS)
+            _store(dst + start + offs, held, mask, STORES)
+
+
+@triton.jit
+def _copy_tile(
+    batch, state, tile, dst_col_ptr, src_col_ptr, tables_ptr, table_stride, bases_ptr,
+    strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr, idx_mapping_ptr,
+    BLOCK: tl.constexpr, TILES: tl.constexpr, TILE_CONV: tl.constexpr, AHEAD: tl.constexpr,
+    LOADS: tl.constexpr, STORES: tl.constexpr,
+):  # fmt: skip
+    width = tl.load(widths_ptr + state)
+    group = tl.load(groups_ptr + state)
+    base = tl.load(bases_ptr + state)
+    stride = tl.load(strides_ptr + state)
+    inner = tl.load(inner_sizes_ptr + state)
+    elem_size = tl.load(elem_sizes_ptr + state)
+    slot = tl.load(idx_mapping_ptr + batch)
+    table = tl.load(tables_ptr + group).to(tl.pointer_type(tl.int32)) + slot * table_stride
+    src_col = tl.load(src_col_ptr + slot)
+    dst_col = tl.load(dst_col_ptr + slot)
+    alone = (width > 0) & (not TILE_CONV)
+    if (src_col >= 0) & (src_col != dst_col) & ((tile == 0) | (not alone)):
+        src = base + tl.load(table + src_col).to(tl.int64) * stride
+        dst = base + tl.load(table + dst_col).to(tl.int64) * stride
+        count = (inner * elem_size * tl.maximum(width, 1) >> 4) << 1
+        per_tile = tl.where(alone, count, tl.cdiv(count, TILES))
+        per_tile = tl.cdiv(per_tile, BLOCK) * BLOCK
+        first = tile.to(tl.int64) * per_tile
+        end = tl.minimum(first + per_tile, count)
+        _copy_pairs(
+            tl.multiple_of(((src >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
+            tl.multiple_of(((dst >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
+            first, end, BLOCK, AHEAD, LOADS, STORES,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_reqs"])
+def candidate_copy_kernel(
+    dst_col_ptr, src_col_ptr, bias_ptr, tables_ptr, table_stride: tl.int64, bases_ptr,
+    strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr, row_counts_ptr,
+    row_strides_ptr, idx_mapping_ptr, num_reqs,
+    BLOCK: tl.constexpr, TILES: tl.constexpr, STATES: tl.constexpr, TILE_FIRST: tl.constexpr,
+    TILE_CONV: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr,
+    PERSISTENT: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Pairs of words, 16 bytes an access, with a choice of everything else.
+
+    TILE_FIRST: neighbouring programs copy tiles of one state, not the same tile of all.
+    TILE_CONV: convolutional states are cut into tiles too. AHEAD: loads run a block ahead.
+    PERSISTENT: a few programs walk all tiles. DEPENDENT: may start before its predecessor ends.
+    """
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    if PERSISTENT:
+        total = num_reqs * STATES * TILES
+        for item in range(tl.program_id(0), total, tl.num_programs(0)):
+            if TILE_FIRST:
+                tile = item % TILES
+                state = item // TILES % STATES
+                batch = item // (TILES * STATES)
+            else:
+                batch = item % num_reqs
+                state = item // num_reqs % STATES
+                tile = item // (num_reqs * STATES)
+            _copy_tile(
+                batch, state, tile, dst_col_ptr, src_col_ptr, tables_ptr, table_stride,
+                bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr,
+                idx_mapping_ptr, BLOCK, TILES, TILE_CONV, AHEAD, LOADS, STORES,
+            )  # fmt: skip
+    else:
+        batch = tl.program_id(0)
+        state = tl.program_id(1)
+        tile = tl.program_id(2)
+        if TILE_FIRST:
+            item = batch + num_reqs * (state + STATES * tile)
+            tile = item % TILES
+            state = item // TILES % STATES
+            batch = item // (TILES * STATES)
+        _copy_tile(
+            batch, state, tile, dst_col_ptr, src_col_ptr, tables_ptr, table_stride, bases_ptr,
+            strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr,
+            idx_mapping_ptr, BLOCK, TILES, TILE_CONV, AHEAD, LOADS, STORES,
+        )  # fmt: skip
