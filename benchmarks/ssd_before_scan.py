@@ -202,6 +202,7 @@ def chunk_scan(
         z_ptr=z,
         initstates_ptr=initial_states,
         nchunks=nchunks,
+        state_lag=1,
         chunk_size=chunk_size,
         nheads=nheads,
         headdim=headdim,

@@ -83,7 +83,7 @@ def gather_initial_states(
     Raises UsageError for shapes, dtypes or devices that do not fit, and slots that are not dense.
     """
     num_seqs = check_slots(_OP, state, indices, has_initial_state, "state", "indices", None)
-    if not _rows_are_dense(state):
+    if not rows_are_dense(state):
         problem = f"has strides {state.stride()}, so a slot of it is not dense"
         raise arguments.refusal(_OP, "state", problem, "Pass a cache with dense slots.")
     require_launchable(_OP, state)
@@ -153,7 +153,8 @@ def check_slots(
     return count
 
 
-def _rows_are_dense(state: torch.Tensor) -> bool:
+def rows_are_dense(state: torch.Tensor) -> bool:
+    """Whether the elements of every row lie one behind the other; rows may lie anywhere."""
     expected = 1
     for size, stride in zip(reversed(state.shape[1:]), reversed(state.stride()[1:]), strict=True):
         if size != 1 and stride != expected:

@@ -39,6 +39,12 @@ def refuse_overlaps(op: str, written: Sequence[Named], read: Sequence[Named]) ->
         ranges.append((start, end, argument, target))
 
 
+def ranges_cross(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether bytes between the first and last of one tensor are so of the other as well."""
+    (first, last), (start, end) = _range_of(left), _range_of(right)
+    return first < end and start < last
+
+
 def refuse_self_overlap(op: str, argument: str, tensor: torch.Tensor) -> None:
     """Raise UsageError if elements of a tensor that is to be written share memory.
 

@@ -64,7 +64,8 @@ _CONFIGS = (
     name="ssd.chunk_scan",
 )
 @triton.jit(
-    do_not_specialize=["nchunks"],
+    # One variant whichever state of a chunk is kept: what is compiled decides how sums round.
+    do_not_specialize=["nchunks", "state_lag"],
     do_not_specialize_on_alignment=["cu_chunk_seqlens_ptr", "seq_idx_ptr"],
 )
 def _chunk_scan_fwd_kernel(
@@ -81,6 +82,7 @@ def _chunk_scan_fwd_kernel(
     z_ptr,
     initstates_ptr,
     nchunks,
+    state_lag,
     chunk_size: tl.constexpr,
     nheads: tl.constexpr,
     headdim: tl.constexpr,
@@ -154,12 +156,13 @@ def _chunk_scan_fwd_kernel(
         CB_ptrs += BLOCK_SIZE_K
         x_ptrs += BLOCK_SIZE_K * stride_x_seqlen
 
-    # A chunk's entering state is what the chunk before left, if that was the same sequence's.
+    # A chunk's entering state is what the chunk before left, if that was the same sequence's:
+    # kept there (a lag of 1) or at the chunk itself (0).
     seq = tl.load(seq_idx_ptr + chunk).to(tl.int64)
     before = tl.load(seq_idx_ptr + chunk - 1, mask=chunk > 0, other=-1)
     carried = (chunk > 0) & (seq == before)
     C_ptr += first * stride_C_seqlen + group * stride_C_group
-    states_ptr += ((chunk - 1) * nheads + head) * (headdim * dstate)
+    states_ptr += ((chunk - state_lag) * nheads + head) * (headdim * dstate)
     if initstates_ptr is not None:
         initstates_ptr += seq * stride_initstates_batch + head * stride_initstates_head
     # An accumulator of its own: one that two different products go through is miscompiled on
@@ -310,11 +313,16 @@ def launch_chunk_scan(
     D: torch.Tensor | None,
     z: torch.Tensor | None,
     initial_states: torch.Tensor | None,
+    states_are_entering: bool = False,
 ) -> None:
     """Launch on arguments that the caller has checked; ``chunk_scan`` says what they are.
 
     There must be a chunk, a head and a channel: a grid cannot be empty.
+    states_are_entering: ``states`` holds what chunks start in; there is one sequence then, and
+    no ``initial_states``. The same compiled kernel runs as with initial states of that dtype.
     """
+    if states_are_entering:
+        initial_states = states
     nchunks, nheads, headdim, dstate = states.shape
     _, ngroups, chunk_size, _ = CB.shape
     x_strides, C_strides, out_strides = x.stride(), C.stride(), out.stride()
@@ -337,6 +345,7 @@ def launch_chunk_scan(
         z_ptr=z,
         initstates_ptr=initial_states,
         nchunks=nchunks,
+        state_lag=0 if states_are_entering else 1,
         chunk_size=chunk_size,
         nheads=nheads,
         headdim=headdim,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from launchkit.kernels import arguments, overlap
-from launchkit.kernels.ssd import checks
+from launchkit.kernels.ssd import checks, state_arguments
 
 
 class ScanSizes(NamedTuple):
@@ -118,3 +118,34 @@ def check_optional(
         checks.require_sizes(op, "z", z, "T, H, P", *x.shape)
         arguments.require_tensor(op, "z", z, allowed, device)
     overlap.refuse_self_overlap(op, "out", out)
+
+
+def check_endings(
+    op: str, final_states_out: torch.Tensor | None, return_intermediate_states: bool
+) -> bool:
+    """Return the flag as a bool; raise UsageError if final states are to be written as well."""
+    every = arguments.flag(op, "return_intermediate_states", return_intermediate_states)
+    if every and final_states_out is not None:
+        raise arguments.refusal(
+            op,
+            "return_intermediate_states",
+            "is set together with final_states_out",
+            "Take the final states from the intermediate ones, or leave one of the two out.",
+        )
+    return every
+
+
+def check_states(
+    op: str,
+    initial_states: torch.Tensor | None,
+    final_states_out: torch.Tensor | None,
+    headdim: int,
+    dstate: int,
+) -> None:
+    """Raise UsageError unless the states that are given have P and N the right way round."""
+    for name, state in (
+        ("initial_states", initial_states),
+        ("final_states_out", final_states_out),
+    ):
+        if state is not None:
+            state_arguments.require_state_sizes(op, name, state, headdim, dstate)

@@ -24,7 +24,11 @@ KINDS = {
     "final states returned": {"bias": True, "softplus": True},
     "all states returned": {"every": True, "D": "channel"},
     "views at odd places": {"cache": torch.float32, "odd": True},
+    "one sequence starts in a slot": {"cache": torch.float32, "starts": 1},
+    "several start in slots": {"cache": torch.float32, "starts": 3},
+    "final states returned, of slots": {"starts": 2, "gate": True},
 }
+GATHERS = ("several start in slots", "final states returned, of slots")
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +48,8 @@ def rows(rng, tokens, *shape, odd=False):
 
 
 def arguments(rng, cache=None, initial=False, D=None, bias=False, gate=False, softplus=False,
-              every=False, odd=False):  # fmt: skip
-    lengths = [rng.randrange(1, 50) for _ in range(rng.randrange(1, 5))]
+              every=False, odd=False, starts=0):  # fmt: skip
+    lengths = [rng.randrange(1, 50) for _ in range(starts or rng.randrange(1, 5))]
     tokens, sequences = sum(lengths), len(lengths)
     m = build_chunk_metadata([0, *itertools.accumulate(lengths)], Q)
     given = {
@@ -76,7 +80,22 @@ def arguments(rng, cache=None, initial=False, D=None, bias=False, gate=False, so
         slots = rng.randrange(5, 9)
         given["final_states_out"] = torch.empty(slots, 2, H, P, N, dtype=cache)[:, 1]
         given["final_state_indices"] = torch.arange(sequences, dtype=torch.int32)
+    if starts:
+        add_starts(rng, given, starts)
     return given
+
+
+def add_starts(rng, given, sequences):
+    """Let every sequence start in a slot of the final cache, or of one of its own."""
+    own = torch.empty(6, 2, H, P, N)[:, 1]
+    given["initial_state_cache"] = given.get("final_states_out", own)
+    table = torch.zeros(
+        sequences, rng.randrange(1, 4), dtype=rng.choice((torch.int32, torch.int64))
+    )
+    given["initial_state_indices"] = table[:, -1]
+    given["state_dtype"] = torch.float32
+    if rng.randrange(2):
+        given["has_initial_state"] = torch.ones(sequences, dtype=torch.bool)
 
 
 def likewise(given):
@@ -89,7 +108,10 @@ def likewise(given):
         whole = torch.empty(value.untyped_storage().nbytes() // value.element_size())
         return whole.to(value.dtype).as_strided(value.shape, value.stride(), offset)
 
-    return {name: other(value) for name, value in given.items()}
+    made = {name: other(value) for name, value in given.items()}
+    if given.get("initial_state_cache") is given.get("final_states_out"):
+        made["initial_state_cache"] = made.get("final_states_out")
+    return made
 
 
 def split(rng, given):
@@ -134,7 +156,7 @@ def test_replay_passes_every_byte_that_the_op_passes(kind, monkeypatch):
         sizes, (expected, theirs) = sizes_of_allocations(
             monkeypatch, lambda given=given: scan.__wrapped__(**given)
         )
-        assert len(seen) == 5
+        assert len(seen) == 5 + (kind in GATHERS)
         assert_apart(same_launches(seen, theirs), sizes, given)
         assert (result is None) == (expected is None)
         if expected is not None:
