@@ -3,147 +3,31 @@
 from __future__ import annotations
 
 import copy
-import functools
+import dataclasses
 import random
 
 import pytest
 import sample_kernels
 import torch
 import triton
-from launching import counted_runs
 
 import launchkit
 from launchkit import hostonly
+from launchkit.benchmarks.differential_cases import CASES
+from launchkit.benchmarks.differential_compare import compare
+from launchkit.dispatch import counting
 
 pytestmark = pytest.mark.usefixtures("each_core", "host")
 
-SETS = 1000
-# Five classes of ints and few of everything else: each combination is one compilation.
-INTS = (1, 16, 48, 0, 7, -3, 2**31 - 1, 2**31, 2**40, -(2**31) - 1, -(2**63))
-FEW_INTS = (1, 16, 7)
+SETS = 500
+"""Of each case and core; `launchkit bench differential` makes any number."""
 
-
-def tensor(rng, offsets=(0, 0, 1)):
-    """A view that starts at a random element, so that its address is 16-byte aligned or not."""
-    return torch.empty(64)[rng.choice(offsets) :]
-
-
-def copy_arguments(rng):
-    values = {
-        "x_ptr": tensor(rng),
-        "y_ptr": tensor(rng),
-        "n": rng.choice(INTS),
-        "stride": rng.choice(FEW_INTS),
-        "BLOCK": 16,
-    }
-    return values, {}
-
-
-def mixed_arguments(rng):
-    values = {
-        "a_ptr": rng.choice((None, torch.empty(64))),
-        "b_ptr": torch.empty(64, dtype=rng.choice((torch.float32, torch.float16))),
-        "n": rng.choice((1, 16, 32, 7, -5)),
-        "flag": rng.choice((True, False)),
-        "alpha": rng.choice((0.0, -0.0, 1.5, float("nan"), 1e300)),
-        "MODE": rng.choice(("shift", "plain")),
-    }
-    if rng.random() < 0.3:
-        values["SIZE"] = 16
-    options = {} if rng.random() < 0.7 else {"num_warps": 2}
-    return values, options
-
-
-def unspecialized_arguments(rng):
-    return {
-        "x_ptr": tensor(rng),
-        "y_ptr": tensor(rng),
-        "n": rng.choice((*INTS, 2**63, 2**64 - 1)),
-        "m": rng.choice(FEW_INTS),
-    }, {}
-
-
-def typed_arguments(rng):
-    return {
-        "x_ptr": tensor(rng, offsets=(0,)),
-        "n": rng.choice((1, 16, 7, 2**40)),
-        "m": rng.choice((1, 16, 7)),
-        "alpha": rng.choice((1.0, -2.5, 3)),
-        "half": rng.choice((0.5, 65504.0)),
-        "double": rng.choice((1e300, 2.0)),
-    }, {}
-
-
-KERNELS = {
-    "copy": (sample_kernels.copy, copy_arguments),
-    "mixed": (sample_kernels.mixed, mixed_arguments),
-    "unspecialized": (sample_kernels.unspecialized, unspecialized_arguments),
-    "typed": (sample_kernels.typed, typed_arguments),
-}
-
-
-def split(rng, values, most=None):
-    """Pass the first few arguments, ``most`` at most, by position, the rest by keyword."""
-    names = list(values)
-    cut = rng.randrange((len(names) if most is None else most) + 1)
-    named = names[cut:]
-    rng.shuffle(named)
-    return [values[name] for name in names[:cut]], {name: values[name] for name in named}
-
-
-def random_grid(rng):
-    shape = tuple(rng.randrange(1, 9) for _ in range(rng.randrange(1, 4)))
-    return rng.choice((shape, list(shape), lambda meta: shape))
+# Here most calls hold what the guard does not know.
+UNKNOWN = ("anything", "constants")
 
 
 def last_launch():
     return hostonly.launches()[-1]
-
-
-def assert_same_launches(calls, ours, theirs):
-    """Make each call both ways: same launches, and ours need Triton once a variant at most.
-
-    A call is (grid, args, kwargs, key); a variant is a compiled kernel and the key for which it
-    was chosen. A guard that misses where it need not would run Triton more often.
-    """
-    slow, variants = 0, set()
-    for grid, args, kwargs, key in calls:
-        hostonly.clear()
-        with counted_runs() as runs:
-            compiled = ours(grid, *args, **kwargs)
-        launched = hostonly.launches()
-        hostonly.clear()
-        assert theirs(grid, *args, **kwargs) is compiled
-        assert launched == hostonly.launches(), (args, kwargs)
-        assert len(launched) == 1
-        slow += runs.total > 0
-        variants.add((compiled, key))
-    assert slow <= len(variants) <= SETS // 5
-
-
-def subscript(kernel):
-    """``kernel[grid](...)``, as a function of the grid and the arguments."""
-    return lambda grid, *args, **kwargs: kernel[grid](*args, **kwargs)
-
-
-def finer(name, values):
-    """What a plan tells apart though Triton does not: the live types behind a declared type."""
-    return (type(values["alpha"]), values["n"].bit_length() > 31) if name == "typed" else None
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_jit_kernels_launch_as_triton_does(name):
-    kernel, make = KERNELS[name]
-    rng = random.Random(f"jit {name}")
-
-    def calls():
-        for _ in range(SETS):
-            values, options = make(rng)
-            args, kwargs = split(rng, values)
-            yield random_grid(rng), args, {**kwargs, **options}, finer(name, values)
-
-    ours = functools.partial(launchkit.launch, kernel)
-    assert_same_launches(calls(), ours, subscript(kernel))
 
 
 def autotuned_pair(kernel, keys, configs):
@@ -153,83 +37,56 @@ def autotuned_pair(kernel, keys, configs):
     )
 
 
-@pytest.mark.parametrize("spelling", ["function", "subscript"])
-def test_autotuned_kernels_launch_as_triton_does(spelling):
-    ours, theirs = autotuned_pair(sample_kernels.copy, ["n"], sample_kernels.configs(16, 32))
-    rng = random.Random(f"autotuned {spelling}")
-
-    def calls():
-        for _ in range(SETS):
-            values, _ = copy_arguments(rng)
-            del values["BLOCK"]
-            args, kwargs = split(rng, values)
-            yield random_grid(rng), args, kwargs, values["n"]
-            assert ours.best_config is theirs.best_config
-
-    launch = functools.partial(launchkit.launch_autotuned, ours)
-    launch = subscript(ours) if spelling == "subscript" else launch
-    assert_same_launches(calls(), launch, subscript(theirs))
-
-
-def heuristic_layers(order, wrap):
-    heuristic = triton.heuristics({"SIZE": lambda args: 16 if args["n"] % 2 else 32})
-    configs = [triton.Config({"MODE": mode}, num_warps=2) for mode in ("shift", "plain")]
-    tuned = wrap(configs=configs, key=["n"])
-    if order == "heuristics outside":
-        return heuristic(tuned(sample_kernels.mixed))
-    return tuned(heuristic(sample_kernels.mixed))
+@pytest.mark.parametrize("name", CASES)
+def test_random_calls_launch_as_triton_does_and_need_triton_once_a_kind(name):
+    with launchkit.count_launches():
+        launchkit.stats(reset=True)
+        found = compare(CASES[name](), SETS, random.Random(name))
+        rows = launchkit.stats().values()
+    assert found.differences == []
+    assert found.launched > SETS // 3
+    # Each call was counted, as fast, as slow or as one that raised.
+    fast, slow = sum(row.fast for row in rows), sum(row.slow for row in rows)
+    assert fast + slow == found.launched + found.nothing_launched
+    assert fast + slow + found.raised.total() == found.calls == SETS
+    if name not in UNKNOWN:
+        # A guard that misses where it need not would run Triton more often.
+        assert slow <= len(found.kinds) < SETS * 2 // 3
+        assert sum(row.through_triton.get(counting.FIRST, 0) for row in rows) == slow
 
 
-@pytest.mark.parametrize("order", ["heuristics outside", "heuristics inside"])
-def test_kernels_under_heuristics_launch_as_triton_does(order):
-    ours = heuristic_layers(order, launchkit.autotuned)
-    theirs = heuristic_layers(order, triton.autotune)
-    rng = random.Random(order)
+def with_another_launch(pair, change):
+    """The pair, but launchkit's calls are other ones: ``change(grid, args, kwargs)``."""
+    ours = pair.ours
 
-    def calls():
-        for _ in range(SETS):
-            values, _ = mixed_arguments(rng)
-            values.pop("SIZE", None)
-            del values["MODE"]
-            values["n"] = rng.choice((1, 2, 3, 16))
-            yield random_grid(rng), (), values, values["n"]
+    def launch(grid, /, *args, **kwargs):
+        grid, args, kwargs = change(grid, args, kwargs)
+        return ours(grid, *args, **kwargs)
 
-    launch = functools.partial(launchkit.launch_autotuned, ours)
-    assert_same_launches(calls(), launch, subscript(theirs))
+    return dataclasses.replace(pair, ours=launch)
 
 
-# Lists of configs; alpha and flag are no constexprs.
-SUPPLYING = [
-    [{"MODE": "plain"}, {"MODE": "shift"}],
-    [{"MODE": "plain", "alpha": 0.25}, {"MODE": "plain", "alpha": 0.5}],
-    [{"MODE": "shift", "alpha": 1, "SIZE": 32}],
-    [{"MODE": "shift", "alpha": 0.5}, {"MODE": "shift", "alpha": 0.5, "SIZE": 32}],
-    [{"MODE": "shift", "flag": True, "alpha": -0.0}, {"MODE": "plain", "flag": 3, "alpha": 0.5}],
-]
+def swapped(grid, args, kwargs):
+    named = dict(zip(("x_ptr", "y_ptr"), args, strict=False)) | kwargs
+    if {"x_ptr", "y_ptr"} <= named.keys():
+        named["x_ptr"], named["y_ptr"] = named["y_ptr"], named["x_ptr"]
+    return grid, args[2:], named
 
 
-def test_config_lists_that_supply_other_arguments_than_before_launch_as_triton_does():
-    ours, theirs = autotuned_pair(sample_kernels.mixed, ["n"], [triton.Config({"MODE": "plain"})])
-    rng = random.Random("supplying")
-
-    def calls():
-        for index in range(SETS):
-            supplying = SUPPLYING[index // 100 % len(SUPPLYING)]
-            if index % 100 == 0:
-                ours.configs = [triton.Config(values) for values in supplying]
-                theirs.configs = ours.configs
-                theirs.cache.clear()  # Triton would go on with what the old list gave
-            values, _ = mixed_arguments(rng)
-            values["n"] = rng.choice((1, 16, 7))
-            supplied = {name for config in supplying for name in config}
-            # What comes behind a supplied parameter cannot be passed by position.
-            leading = [name in supplied for name in values].index(True)
-            given = {name: value for name, value in values.items() if name not in supplied}
-            args, kwargs = split(rng, given, leading)
-            yield random_grid(rng), args, kwargs, (index // 100, values["n"])
-
-    launch = functools.partial(launchkit.launch_autotuned, ours)
-    assert_same_launches(calls(), launch, subscript(theirs))
+@pytest.mark.parametrize(
+    ("case", "change"),
+    [
+        ("unspecialized", swapped),
+        ("scalars", lambda grid, args, kwargs: (grid, args, {**kwargs, "num_warps": 8})),
+        ("options", lambda grid, args, kwargs: ((9, 9, 9), args, kwargs)),
+        ("options", lambda grid, args, kwargs: (grid, args, {**kwargs, "launch_pdl": True})),
+        ("integers", lambda grid, args, kwargs: (grid, (), {})),
+    ],
+)
+def test_another_launch_than_tritons_is_a_difference_that_shows_both(case, change):
+    found = compare(with_another_launch(CASES[case](), change), 40, random.Random(case))
+    assert len(found.differences) > 10
+    assert all("launchkit: " in text and "Triton: " in text for text in found.differences)
 
 
 def test_hits_take_neither_autotuner_run_nor_jitfunction_run(monkeypatch):

@@ -1,0 +1,105 @@
+"""``launchkit bench differential``: does launchkit launch what Triton launches? A command.
+
+Exit codes: 0 no difference, 1 differences found, 2 bad use.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from launchkit import jsonio
+from launchkit.tools.bench_output import (
+    AsJson,
+    Output,
+    benchmark,
+    check_at_least,
+    check_output,
+    check_settings,
+    plain_table,
+    print_title,
+    wide_console,
+    write,
+)
+
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", help="A kind of kernel; may be given several times. Default: all."),
+]
+
+
+def differential(
+    sets: Annotated[int, typer.Option(help="Random argument sets in all.")] = 20_000,
+    case: Cases = None,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same sets.")] = 0,
+    processes: Annotated[
+        int | None, typer.Option(help="Processes at work. Default: one per core.")
+    ] = None,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Launch random argument sets with launchkit and with Triton, without a GPU, and compare.
+
+    Compared are the compiled kernel, the grid, the attributes and every parameter's bytes.
+    """
+    workers = processes if processes is not None else len(os.sched_getaffinity(0))
+    check_at_least("--sets", sets, 1)
+    check_at_least("--processes", workers, 1)
+    check_output(output)
+    check_settings()
+    module = benchmark("differential")
+    names = tuple(dict.fromkeys(case or module.CASES))
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("sets compared", total=sets)
+        document = module.measure(
+            names, sets, seed, workers, advance=lambda done: progress.advance(task, done)
+        )
+    data = jsonio.dumps(document)
+    try:
+        if as_json:
+            typer.echo(data, nl=False)
+        else:
+            show(document)
+    finally:
+        if output is not None:
+            write(output, data)
+    if document["differences"]:
+        _tell_differences(document)
+        raise typer.Exit(1)
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the result as a table: a line per case."""
+    console, facts = wide_console(), document["machine"]
+    print_title(
+        console,
+        f"{document['sets']:,} argument sets, {document['differences']} differences "
+        f"({document['mode']}; Triton {facts['triton']}, Python {facts['python']}, "
+        f"{facts['core']} core; {document['wall_s']:.0f} s)",
+    )
+    table = plain_table()
+    for heading in ("case", "sets", "kinds", "fast", "Triton", "raised", "differ"):
+        table.add_column(heading, justify="left" if heading == "case" else "right", no_wrap=True)
+    for row in document["rows"]:
+        slow, raised = sum(row["through_triton"].values()), sum(row["raised"].values())
+        figures = (row["sets"], row["kinds"], row["fast"], slow, raised, row["differences"])
+        table.add_row(row["case"], *(f"{figure:,}" for figure in figures))
+    console.print(table)
+    console.print(
+        "kinds: compiled kernels, and what launchkit tells apart beneath. fast: shortcuts; Triton: "
+        "launches through Triton, by reason in the JSON; raised: both raised the same exception.",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _tell_differences(document: dict[str, Any]) -> None:
+    for row in document["rows"]:
+        for difference in row["first_differences"]:
+            typer.echo(f"{row['case']}: {difference}", err=True)
