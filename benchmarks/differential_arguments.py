@@ -15,6 +15,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from launchkit.benchmarks import differential_kernels as kernels
 from launchkit.benchmarks import noop_kernels
 from launchkit.benchmarks.differential_draws import (
+    BY_ARGUMENTS,
+    BY_BLOCKS,
     DTYPES,
     FEW_INTS,
     DrawnCall,
@@ -23,7 +25,6 @@ from launchkit.benchmarks.differential_draws import (
     any_float,
     any_int,
     any_tensor,
-    blocks_of,
     spelled,
 )
 
@@ -44,7 +45,7 @@ def tensors(rng: Random) -> DrawnCall:
 def integers(rng: Random) -> DrawnCall:
     """Draw ints about 1, 16, 2**31 and 2**63."""
     numbers = {"n": any_int(rng), "m": any_int(rng), "stride": rng.choice(FEW_INTS)}
-    return spelled(rng, {"x_ptr": aligned_tensor(rng), **numbers})
+    return spelled(rng, {"x_ptr": aligned_tensor(rng), **numbers}, grids=BY_ARGUMENTS)
 
 
 def scalar_values(rng: Random) -> Values:
@@ -100,23 +101,21 @@ _OPTIONS: tuple[tuple[str, tuple[Any, ...]], ...] = (
 )  # fmt: skip
 
 
-def _drawn_options(rng: Random) -> Values:
-    chosen = rng.sample(_OPTIONS, rng.choice((0, 1, 1, 2)))
-    return {name: rng.choice(choices) for name, choices in chosen}
-
-
 def options(rng: Random) -> DrawnCall:
     """Draw none to two options: warps, cooperative grids, dependent launches."""
-    x, drawn = aligned_tensor(rng), _drawn_options(rng)
+    x, chosen = aligned_tensor(rng), rng.sample(_OPTIONS, rng.choice((0, 1, 1, 2)))
+    drawn = {name: rng.choice(choices) for name, choices in chosen}
     values = {"x_ptr": x, "y_ptr": x, "n": rng.choice((16, 7))}
     return spelled(rng, values, drawn, told_apart=tuple(drawn.items()))
 
 
 def clusters(rng: Random) -> DrawnCall:
-    """Draw clusters of one, two or four blocks, and an option or two."""
-    x, drawn = aligned_tensor(rng), {"num_ctas": rng.choice((1, 2, 2, 4)), **_drawn_options(rng)}
+    """Draw clusters of one, two or four blocks, cooperative or launched early at times."""
+    x, drawn = aligned_tensor(rng), {"num_ctas": rng.choice((1, 2, 2, 4))}
+    if rng.random() < 0.5:
+        drawn[rng.choice(("launch_cooperative_grid", "launch_pdl"))] = rng.choice((False, True))
     values = {"x_ptr": x, "y_ptr": x, "n": rng.choice((16, 7)), "stride": 7, "BLOCK": 64}
-    return spelled(rng, values, drawn, told_apart=tuple(drawn.items()))
+    return spelled(rng, values, drawn, told_apart=tuple(drawn.items()), grids=BY_BLOCKS)
 
 
 _MANY = tuple(noop_kernels.noop_46.arg_names[:-2])  # the last two have defaults
@@ -148,7 +147,7 @@ def blocked(rng: Random) -> DrawnCall:
     n = rng.choice(_KEYS)
     pointers = {"x_ptr": any_tensor(rng), "y_ptr": any_tensor(rng)}
     values = {**pointers, "n": n, "stride": rng.choice(FEW_INTS)}
-    return spelled(rng, values, told_apart=n, grid=blocks_of)
+    return spelled(rng, values, told_apart=n, grids=BY_BLOCKS)
 
 
 def under_heuristics(rng: Random) -> DrawnCall:

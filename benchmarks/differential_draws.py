@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+import launchkit
+
 Values = dict[str, Any]
 """Arguments by parameter name, in signature order."""
 
@@ -132,9 +134,18 @@ def any_grid(rng: Random) -> tuple[Any, str]:
     return (list(shape) if form == "list" else shape), form
 
 
-def blocks_of(meta: Any) -> tuple[int]:
-    """Return a grid that depends on an argument and on what a config or a heuristic supplies."""
+def _blocks_of(meta: Any) -> tuple[int]:
     return (abs(meta["n"]) % 1000 + meta["BLOCK"],)
+
+
+BY_ARGUMENTS = (
+    launchkit.grid(launchkit.cdiv("n", 16).at_most(9).at_least(1), "stride"),
+    launchkit.grid((launchkit.cdiv("n", "stride") * 3 - 5).at_most(70), 2, 1),
+    launchkit.grid("n"),
+)
+"""Grids over ``n`` and ``stride``."""
+BY_BLOCKS = (*BY_ARGUMENTS, _blocks_of, launchkit.grid(launchkit.cdiv("n", "BLOCK").at_most(100)))
+"""Grids over ``BLOCK``, too, which a config or a heuristic may supply."""
 
 
 # -- spellings
@@ -146,12 +157,13 @@ def spelled(
     options: Values | None = None,
     most: int | None = None,
     told_apart: Hashable = None,
-    grid: Any = None,
+    grids: Sequence[Any] = (),
 ) -> DrawnCall:
     """Draw how a call with these values is written, and where it goes.
 
     The first few arguments, ``most`` at most, are passed by position, the rest by keyword in any
-    order. One call in a hundred lacks an argument, or has one too many.
+    order. One call in a hundred lacks an argument, or has one too many. ``grids``: such as the
+    kernel's arguments have the names for.
     """
     names = list(values)
     cut = rng.randrange((len(names) if most is None else most) + 1)
@@ -161,7 +173,10 @@ def spelled(
     kwargs = {name: values[name] for name in named} | (options or {})
     if rng.random() < 0.01:
         _spoil(rng, values, args, kwargs)
-    drawn, form = any_grid(rng) if grid is None or rng.random() < 0.7 else (grid, "callable")
+    drawn, form = any_grid(rng)
+    if grids and rng.random() < 0.3:
+        drawn = rng.choice(grids)
+        form = "callable" if drawn is _blocks_of else "declared"
     how = "positional" if not kwargs else "mixed" if args else "keywords"
     return DrawnCall(
         drawn,
