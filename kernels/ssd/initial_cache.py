@@ -40,7 +40,7 @@ def check_starts(
     other, a cache together with initial states, and one whose slots are not dense.
     """
     if cache is None or indices is None:
-        _refuse_parts(op, cache, indices, has_initial)
+        refuse_parts(op, cache, indices, has_initial)
         return None
     if initial_states is not None:
         problem = "is given together with initial_state_cache"
@@ -55,12 +55,15 @@ def check_starts(
     return CachedStarts(cache, indices, has_initial)
 
 
-def _refuse_parts(
+def refuse_parts(
     op: str,
     cache: torch.Tensor | None,
     indices: torch.Tensor | None,
-    has_initial: torch.Tensor | None,
+    has_initial: torch.Tensor | None = None,
 ) -> None:
+    """Raise UsageError where something of a cache of initial states is given without the rest."""
+    if cache is not None and indices is not None:
+        return
     for name, tensor in (
         ("initial_state_cache", cache),
         ("initial_state_indices", indices),

@@ -16,6 +16,7 @@ import torch
 
 from launchkit.kernels import arguments
 from launchkit.kernels.ssd import checks, state_arguments
+from launchkit.kernels.ssd.initial_cache import refuse_parts
 from launchkit.kernels.ssd.metadata import build_chunk_metadata
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
 from launchkit.kernels.ssd.scan_arguments import check_optional, check_tokens
@@ -45,6 +46,8 @@ def warm_chunk_scan(
     final_states_out: torch.Tensor | None = None,
     final_state_indices: torch.Tensor | None = None,
     *,
+    initial_state_cache: torch.Tensor | None = None,
+    initial_state_indices: torch.Tensor | None = None,
     tokens: int = 2048,
 ) -> int:
     """Run ``mamba_chunk_scan_combined_varlen`` in every way that calls like this one can take.
@@ -55,19 +58,21 @@ def warm_chunk_scan(
     these layouts neither compile nor tune, however many tokens and sequences they have and at
     whatever token of a batch they start.
 
-    Warmed are all combinations of: with and without initial states; final states written to a
-    cache (if ``final_states_out`` is given), returned, or the states of all chunks returned; and
-    the alignments that x, dt, B, C, z and out can take when tokens are sliced off the front of
+    Warmed are all combinations of: with and without initial states, and such in a cache (if
+    ``initial_state_cache`` is given), of one sequence and of several, with and without
+    ``has_initial_state``; final states written to a cache (if ``final_states_out`` is given),
+    returned, or the states of all chunks returned; and the alignments that x, dt, B, C, z and out can take when tokens are sliced off the front of
     the tensor or of the buffer that it is a view of.
 
     initial_states: of the layout of those passed later; if None, dense and of the dtype of
         ``final_states_out``, else of ``state_dtype``.
     final_states_out, final_state_indices: both or neither, as in a call; of the indices only the
         dtype matters, which is compiled for.
+    initial_state_cache, initial_state_indices: likewise. They may be the final ones.
     tokens: tokens of the scratch batch, as configs are tuned on it.
 
-    Returns how many calls of the op were made. Raises UsageError as the op does (one final
-    argument without the other is refused before anything is launched), for fewer than two tokens
+    Returns how many calls of the op were made. Raises UsageError as the op does (one argument of a
+    cache without the other is refused before anything is launched), for fewer than two tokens
     in the tensors and for ``tokens`` below 1; CaptureError while a CUDA graph is captured and a
     config is not known.
     """
@@ -77,12 +82,17 @@ def warm_chunk_scan(
     sizes = check_tokens(_OP, x, dt, B, C, out)
     check_optional(_OP, sizes, x, D, z, out)
     rows = (_SEQUENCES, sizes.nheads, sizes.headdim, sizes.dstate)
-    templates = {"initial_states": initial_states, "final_states_out": final_states_out}
+    templates = {
+        "initial_states": initial_states,
+        "final_states_out": final_states_out,
+        "initial_state_cache": initial_state_cache,
+    }
     for name, state in templates.items():
         if state is not None:
             checks.require_sizes(_OP, name, state, "rows, H, P, N", None, *rows[1:])
             arguments.require_tensor(_OP, name, state, arguments.STATE_DTYPES, x.device)
     state_arguments.require_both_final(_OP, final_states_out, final_state_indices)
+    refuse_parts(_OP, initial_state_cache, initial_state_indices)
     if x.shape[0] < 2:
         problem = f"has {x.shape[0]} tokens, so its first stride may not be that of a longer one"
         raise arguments.refusal(_OP, "x", problem, "Pass tensors of two tokens or more.")
@@ -92,22 +102,52 @@ def warm_chunk_scan(
         if final_states_out is not None:
             dtype = final_states_out.dtype
         template = torch.empty(rows, dtype=dtype, device=x.device)
-    skipped_bytes = template.data_ptr() % _ALIGNMENT_BYTES
-    initial = _like(template, _SEQUENCES, template.stride(), skipped_bytes)
+    starts = _starts(_scratch(template), initial_state_cache, initial_state_indices)
     endings = _endings(final_states_out, final_state_indices)
-    batch = build_chunk_metadata([0, tokens // 2, tokens], chunk_size, device=x.device)
+    batches = [
+        build_chunk_metadata(bounds, chunk_size, device=x.device)
+        for bounds in ([0, tokens // 2, tokens], [0, tokens])
+    ]
     layouts = [_layouts(t, tokens) for t in (x, dt, B, C, out, z)]
     calls = 0
     for x, dt, B, C, out, z in itertools.product(*layouts):
-        for (final, indices, every), states in itertools.product(endings, (None, initial)):
-            mamba_chunk_scan_combined_varlen(
-                x, dt, A, B, C, chunk_size,
-                batch.cu_seqlens, batch.cu_chunk_seqlens, batch.last_chunk_indices,
-                batch.seq_idx, out, D, z, dt_bias, states, dt_softplus, dt_limit,
-                every, state_dtype, final, indices,
-            )  # fmt: skip
-            calls += 1
+        for (final, indices, every), (states, cache, slots, has) in itertools.product(
+            endings, starts
+        ):
+            # One sequence in a cache takes other launches than several.
+            for batch in batches if cache is not None else batches[:1]:
+                count = batch.cu_seqlens.shape[0] - 1
+                mamba_chunk_scan_combined_varlen(
+                    x, dt, A, B, C, chunk_size,
+                    batch.cu_seqlens, batch.cu_chunk_seqlens, batch.last_chunk_indices,
+                    batch.seq_idx, out, D, z, dt_bias, states, dt_softplus, dt_limit,
+                    every, state_dtype, final, _first(indices, count),
+                    cache, _first(slots, count), _first(has, count),
+                )  # fmt: skip
+                calls += 1
     return calls
+
+
+_Start = tuple[
+    "torch.Tensor | None", "torch.Tensor | None", "torch.Tensor | None", "torch.Tensor | None"
+]
+
+
+def _starts(
+    initial: torch.Tensor, cache: torch.Tensor | None, indices: torch.Tensor | None
+) -> list[_Start]:
+    """Return (initial_states, cache of initial states, indices, has_initial_state) to call with."""
+    starts: list[_Start] = [(None, None, None, None), (initial, None, None, None)]
+    if cache is not None and indices is not None:
+        slots = torch.arange(_SEQUENCES, dtype=indices.dtype, device=cache.device)
+        has = torch.ones(_SEQUENCES, dtype=torch.bool, device=cache.device)
+        scratch = _scratch(cache)
+        starts += [(None, scratch, slots, None), (None, scratch, slots, has)]
+    return starts
+
+
+def _first(tensor: torch.Tensor | None, count: int) -> torch.Tensor | None:
+    return None if tensor is None else tensor[:count]
 
 
 def _endings(
@@ -120,10 +160,14 @@ def _endings(
     ]
     if cache is not None and indices is not None:
         slots = torch.arange(_SEQUENCES, dtype=indices.dtype, device=cache.device)
-        skipped_bytes = cache.data_ptr() % _ALIGNMENT_BYTES
-        scratch = _like(cache, _SEQUENCES, cache.stride(), skipped_bytes)
-        endings.append((scratch, slots, False))
+        endings.append((_scratch(cache), slots, False))
     return endings
+
+
+def _scratch(states: torch.Tensor) -> torch.Tensor:
+    """Return a state for each sequence, laid out and aligned as ``states``."""
+    skipped_bytes = states.data_ptr() % _ALIGNMENT_BYTES
+    return _like(states, _SEQUENCES, states.stride(), skipped_bytes)
 
 
 def _layouts(tensor: torch.Tensor | None, tokens: int) -> list[Any]:

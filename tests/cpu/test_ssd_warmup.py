@@ -7,14 +7,33 @@ import itertools
 
 import pytest
 import torch
+import triton
 from ssd_cases import KERNELS
 
+import launchkit
 from launchkit.errors import UsageError
+from launchkit.kernels import initial_states
+from launchkit.kernels.ssd import indexed_passing
 from launchkit.kernels.ssd.metadata import build_chunk_metadata
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
 from launchkit.kernels.ssd.warmup import warm_chunk_scan
 
 H, P, G, N, Q = 3, 16, 1, 16, 16
+
+
+SLOT_KERNELS = [
+    (initial_states, "_gather_initial_states_kernel"),
+    (indexed_passing, "_indexed_state_passing_kernel"),
+]
+CACHED = {"initial_state_indices": torch.zeros(0, dtype=torch.int32)}
+TABLE = torch.arange(16 * 48, dtype=torch.int32).view(16, 48) % 5
+# How block tables are viewed: dense, or columns, at any place, of strides of any class.
+VIEWS = {
+    "dense": TABLE[0],
+    "dense at an odd place": TABLE[0, 3:],
+    "a column": TABLE[:, 1],
+    "a column of an odd stride": TABLE.flatten()[: 15 * 47].view(15, 47)[:, 2],
+}
 
 
 def compiled_variants():
@@ -23,11 +42,11 @@ def compiled_variants():
 
 
 class Layer:
-    """One layer's tensors; x and dt of a token are views of a row of odd length."""
+    """One layer's tensors; x and dt of a token are views of a row, by default of odd length."""
 
-    def __init__(self, tokens=0, seed=0):
+    def __init__(self, tokens=0, seed=0, row=H * P + H):
         rng = torch.Generator().manual_seed(seed)
-        self.projected = torch.rand(tokens + 32, H * P + H, generator=rng).half()
+        self.projected = torch.rand(tokens + 32, row, generator=rng).half()
         self.convolved = torch.rand(tokens + 32, 2 * G * N, generator=rng).half()
         self.gate = torch.rand(tokens + 32, H, P, generator=rng).half()
         self.A = -torch.rand(H, generator=rng)
@@ -37,7 +56,7 @@ class Layer:
 
     def rows(self, start, stop):
         """Return x, B, C, dt, z and out of some tokens."""
-        x, dt = self.projected[start:stop].split((H * P, H), dim=1)
+        x, dt = self.projected[start:stop, : H * P + H].split((H * P, H), dim=1)
         B, C = self.convolved[start:stop].split((G * N, G * N), dim=1)
         out = torch.empty(max(stop, 0), H, P).half()[start:]
         return (
@@ -153,3 +172,75 @@ def test_a_single_token_is_refused_as_its_strides_are_not_those_of_other_calls(h
     x, B, C, dt, _, out = layer.rows(0, 1)
     with pytest.raises(UsageError, match="x has 1 tokens"):
         warm_chunk_scan(x, dt, layer.A, B, C, Q, out)
+
+
+def starts_in_slots(layer, lengths, view, has, ending="cache", start=0):
+    """Run the op as a server would, from slots of the cache that it writes to."""
+    count = len(lengths)
+    layer.scan(
+        lengths, start=start, ending=ending, state_dtype=torch.float32,
+        initial_state_cache=layer.cache, initial_state_indices=view[:count],
+        has_initial_state=has[:count] if has is not None else None,
+        **({"final_state_indices": view[:count]} if ending == "cache" else {}),
+    )  # fmt: skip
+
+
+def call_every_way(layer):
+    """Return the compilations in calls of every class that starts in slots can come with."""
+    masks = (None, torch.ones(4).bool(), torch.ones(9).bool()[1::2])
+    with launchkit.watch_compiles(log=False) as seen:
+        for view, has in itertools.product(VIEWS.values(), masks):
+            for lengths, start in (((7,), 1), ((33,), 4), ((7, 0, 30), 3)):
+                starts_in_slots(layer, lengths, view, has, start=start)
+        for lengths, ending in itertools.product(((7,), (7, 30)), ("final", "every")):
+            starts_in_slots(layer, lengths, TABLE[:, 1], None, ending)
+    return seen.events
+
+
+def test_after_a_warm_up_no_start_in_a_slot_compiles(host):
+    layer = Layer(tokens=64, row=64)
+    layer.warm(state_dtype=torch.float32, initial_state_cache=layer.cache, **CACHED)
+    assert call_every_way(layer) == []
+
+
+def test_a_warm_up_without_that_cache_does_not_serve(host):
+    """The proof above can fail: both ways to start in a slot have kernels of their own."""
+    layer = Layer(tokens=64, row=64)
+    for module, name in SLOT_KERNELS:
+        getattr(module, name).device_caches.clear()
+    layer.warm(state_dtype=torch.float32)
+    named = {event.kernel.rsplit(".", 1)[1] for event in call_every_way(layer)}
+    assert named == {name for _, name in SLOT_KERNELS}
+
+
+def test_a_warm_up_with_dense_slots_alone_fails_where_kernels_specialize_on_them(host, monkeypatch):
+    """As they would by Triton's defaults: the compile detector sees what the warm-up missed."""
+    for module, name in SLOT_KERNELS:
+        monkeypatch.setattr(module, name, triton.jit(getattr(module, name).fn))
+    layer = Layer(tokens=64, row=64)
+    layer.warm(state_dtype=torch.float32, initial_state_cache=layer.cache, **CACHED)
+    events = call_every_way(layer)
+    changed = {change.argument for event in events for change in event.changes}
+    assert {"stride_indices", "indices_ptr"} <= changed
+    assert {"stride_initial_index", "initial_index_ptr"} <= changed
+
+
+def test_the_warm_up_of_starts_in_slots_leaves_the_cache_alone(host):
+    layer = Layer(tokens=64, row=64)
+    host.clear()
+    layer.warm(state_dtype=torch.float32, initial_state_cache=layer.cache, **CACHED)
+    start, end = layer.cache.data_ptr(), layer.cache.data_ptr() + layer.cache.nbytes
+    names = {launch.kernel for launch in host.launches()}
+    assert {name for _, name in SLOT_KERNELS} <= names
+    for launch in host.launches():
+        for param in launch.params:
+            assert len(param) != 8 or not start <= int.from_bytes(param, "little") < end
+
+
+@pytest.mark.parametrize("given", ["initial_state_cache", "initial_state_indices"])
+def test_a_warm_up_with_half_of_what_a_start_in_a_slot_needs_is_refused(host, given):
+    layer = Layer()
+    options = {"initial_state_cache": layer.cache, **CACHED}
+    with pytest.raises(UsageError, match=f"{given} is given without"):
+        layer.warm(**{given: options[given]})
+    assert host.launches() == []
