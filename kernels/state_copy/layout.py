@@ -7,6 +7,7 @@ to the tensors, since the kernels know only their addresses.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class StateTable:
     elem_sizes: torch.Tensor
     """int32, bytes."""
     inner_sizes: torch.Tensor
-    """int64, elements: of a temporal block, or from token to token of a convolutional one."""
+    """int64, elements: of a temporal block, or of one token of a convolutional one."""
     conv_widths: torch.Tensor
     """int32, W; 0 for a temporal state."""
     group_indices: torch.Tensor
@@ -115,20 +116,27 @@ def _facts(index: int, state: StateTensor, conv_dim_first: bool) -> tuple[int, .
         if tensor.dim() != 3:
             wanted = "(blocks, dim, W)" if conv_dim_first else "(blocks, W, dim)"
             raise arguments.wrong_shape(_OP, name, tensor, wanted)
-        _require_dense(name, tensor, tensor.stride(2) == 1 or tensor.shape[2] == 1)
-        inner = tensor.stride(1)
+        inner = tensor.shape[2]
         width = tensor.shape[2] if conv_dim_first else tensor.shape[1]
         if conv_dim_first:
+            _require_dense(name, tensor, tensor.stride(2) == 1 or width == 1)
             rows, row_stride = tensor.shape[1], tensor.stride(1) * size
+        else:
+            _require_dense(name, tensor, _is_dense(tensor))
     else:
-        if tensor.dim() < 1 or tensor.shape[0] == 0:
-            raise arguments.wrong_shape(_OP, name, tensor, "(blocks, ...) with a block at least")
-        _require_dense(name, tensor, tensor[0].is_contiguous())
-        inner = tensor[0].numel()
+        if tensor.dim() < 1:
+            raise arguments.wrong_shape(_OP, name, tensor, "(blocks, ...)")
+        _require_dense(name, tensor, _is_dense(tensor))
+        inner = math.prod(tensor.shape[1:])
     return (
         signed_address(tensor.data_ptr()), tensor.stride(0) * size, size, inner, width,
         state.group, rows, row_stride,
     )  # fmt: skip
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether each block of a state tensor is contiguous; the blocks may lie apart."""
+    return tensor.shape[0] == 0 or tensor[0].is_contiguous()
 
 
 def _require_dense(name: str, tensor: torch.Tensor, dense: bool) -> None:

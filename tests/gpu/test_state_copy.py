@@ -1,0 +1,66 @@
+"""The aligned step's copies on a GPU: races, real models' states, and the GPU's own shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from align_promises import *  # noqa: F403  the tests that the interpreter runs too
+from align_promises import check_postprocess
+from copy_worlds import Cache, make_world
+from state_copy_promises import *  # noqa: F403  the tests that the interpreter runs too
+from state_copy_promises import check_precopy
+
+from launchkit.benchmarks.copy_pool import Pool
+from launchkit.benchmarks.copy_variants import compared, swept
+from launchkit.benchmarks.shapes import CACHE_SHAPES
+from launchkit.kernels.state_copy.shapes import copy_shape
+
+
+@pytest.fixture
+def place():
+    return SimpleNamespace(device="cuda", interpreted=False, repeats=10)
+
+
+def real(dim_first, **sizes):
+    """Return a cache of a real model's states, two layers of it."""
+    return Cache(
+        dim_first, blocks=19, width=5, dim=8192, temporal=(32, 128, 128), page_pad=64, **sizes
+    )
+
+
+@pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])
+def test_real_states_start_a_step_with_the_default_shape(place, dim_first):
+    world = make_world("cuda", real(dim_first), rows=3, columns=6)
+    assert check_precopy(place, world, [0, 1, 2], [5, 3, 4], [0, 1, 2], shape=None)
+
+
+@pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])
+@pytest.mark.parametrize("tiles", [1, 16, 64])
+def test_real_states_are_moved_within_their_block_without_a_race(place, dim_first, tiles):
+    world = make_world("cuda", real(dim_first), rows=3, columns=6)
+    shape = replace(copy_shape(), tiles=tiles)
+    counts = [(5, 61, 4), (5, 60, 4), (5, 59, 4)]
+    _, accepted = check_postprocess(place, world, [4, 4, 5], [3, 3, 3], counts, shape=shape)
+    assert accepted == [1, 1, 5]
+
+
+@pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])
+def test_wide_rows_of_a_dim_first_state_are_moved_without_a_race(place, dim_first):
+    cache = Cache(dim_first, blocks=9, width=300, dim=1000, conv_elem=2, temporal=(4, 4))
+    world = make_world("cuda", cache, rows=1, columns=8, alias=[(0, 5, 0)])
+    assert check_precopy(place, world, [0], [5], [2], shape=None)
+
+
+@pytest.mark.parametrize("model", CACHE_SHAPES)
+def test_every_variant_of_the_benchmark_copies_every_byte(model):
+    shape = replace(CACHE_SHAPES[model], layers=2)
+    pool = Pool(shape, (3,))
+    blocks = pool.sets(3)[1]
+    for variant in [*compared(), *swept()]:
+        pool.spoil(blocks)
+        assert not pool.copied(blocks)
+        variant.call(pool, blocks)()
+        assert pool.copied(blocks), variant.name
