@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-import torch
 from align_promises import *  # noqa: F403  the tests that the interpreter runs too
 from align_promises import check_postprocess
 from copy_worlds import Cache, make_world
@@ -27,24 +26,24 @@ def place():
 def real(dim_first, **sizes):
     """Return a cache of a real model's states, two layers of it."""
     return Cache(
-        dim_first, blocks=19, width=5, dim=8192, temporal=(32, 128, 128), page_pad=64, **sizes
+        dim_first, blocks=25, width=5, dim=8192, temporal=(32, 128, 128), page_pad=64, **sizes
     )
 
 
 @pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])
 def test_real_states_start_a_step_with_the_default_shape(place, dim_first):
-    world = make_world("cuda", real(dim_first), rows=3, columns=6)
+    world = make_world("cuda", real(dim_first), rows=3, columns=8)
     assert check_precopy(place, world, [0, 1, 2], [5, 3, 4], [0, 1, 2], shape=None)
 
 
 @pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])
 @pytest.mark.parametrize("tiles", [1, 16, 64])
 def test_real_states_are_moved_within_their_block_without_a_race(place, dim_first, tiles):
-    world = make_world("cuda", real(dim_first), rows=3, columns=6)
+    world = make_world("cuda", real(dim_first), rows=3, columns=8)
     shape = replace(copy_shape(), tiles=tiles)
     counts = [(5, 61, 4), (5, 60, 4), (5, 59, 4)]
     _, accepted = check_postprocess(place, world, [4, 4, 5], [3, 3, 3], counts, shape=shape)
-    assert accepted == [1, 1, 5]
+    assert accepted == [1, 1, 1]
 
 
 @pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])

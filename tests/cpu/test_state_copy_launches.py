@@ -1,0 +1,84 @@
+"""What the aligned step launches: grids, compiled variants, and 16 bytes an access."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from copy_worlds import Cache, ints, make_world
+
+import launchkit
+from launchkit.kernels.state_copy.launches import (
+    postprocess_align,
+    precopy_align,
+    preprocess_align,
+)
+from launchkit.kernels.state_copy.memcpy import batch_memcpy, batch_memcpy_kernel
+from launchkit.kernels.state_copy.shapes import CopyShape, copy_shape
+
+SHAPE = CopyShape(tiles=8, block_size=1024, num_warps=4)
+
+
+@pytest.fixture
+def world():
+    return make_world("cpu", Cache(groups=2))
+
+
+def start(world, reqs, shape=None):
+    columns = [ints([0] * reqs, "cpu") for _ in range(3)]
+    precopy_align(*columns, world.tables, world.table, reqs, columns[0], shape=shape)
+
+
+def test_a_step_launches_requests_by_states_by_tiles(host, world):
+    start(world, 3, SHAPE)
+    (launch,) = host.launches()
+    assert (launch.kernel, launch.grid) == ("precopy_mamba_align_fused_kernel", (3, 4, 8))
+    assert launch.block == (128, 1, 1)
+
+
+def test_a_step_ends_with_the_shape_of_the_gpu(host, world):
+    counts = [ints([4, 4], "cpu") for _ in range(6)]
+    postprocess_align(*counts[:5], world.tables, world.table, counts[5], 2, 16)
+    (launch,) = host.launches()
+    assert launch.kernel == "postprocess_mamba_fused_kernel"
+    assert launch.grid == (2, 4, copy_shape().tiles)
+    assert launch.block == (32 * copy_shape().num_warps, 1, 1)
+
+
+@pytest.mark.parametrize(("reqs", "programs"), [(1, 1), (128, 1), (129, 2), (300, 3)])
+def test_preparation_is_one_program_for_many_requests(host, reqs, programs):
+    slots = [ints([0] * 301, "cpu") for _ in range(7)]
+    preprocess_align(*slots, reqs, 16)
+    assert [launch.grid for launch in host.launches()] == [(programs, 1, 1)]
+
+
+def test_numbers_of_requests_share_one_compiled_variant(host, world):
+    start(world, 2, SHAPE)
+    with launchkit.watch_compiles() as seen:
+        for reqs in (1, 3, 16, 17):
+            start(world, reqs, SHAPE)
+        assert not seen.events
+        start(world, 2, CopyShape(tiles=4, block_size=1024, num_warps=4))
+    assert seen.events
+
+
+def test_aligned_bytes_move_sixteen_at_a_time(host):
+    one = torch.zeros(1, dtype=torch.int64)
+    kernel = launchkit.launch(
+        batch_memcpy_kernel, (1,), one, one, one.int(), BLOCK_SIZE=1024, num_warps=4
+    )
+    text = kernel.asm["ptx"]
+    assert len(re.findall(r"ld\.global[\w.:]*\.v2\.b64|ld\.global[\w.:]*\.v4\.b32", text)) >= 4
+    assert len(re.findall(r"st\.global[\w.:]*\.v2\.b64|st\.global[\w.:]*\.v4\.b32", text)) >= 4
+
+
+def test_a_batch_is_copies_by_tiles(host):
+    one = torch.zeros(3, dtype=torch.int64)
+    batch_memcpy(one, one, one)
+    assert [launch.grid for launch in host.launches()] == [(3, copy_shape().tiles, 1)]
+
+
+def test_cpu_tensors_without_a_place_to_run_are_refused(world):
+    with pytest.raises(launchkit.LaunchkitError, match="where no GPU kernel can run"):
+        start(world, 1)
