@@ -136,10 +136,18 @@ def _argument(term: Term, meta: Mapping[str, Any], name: str) -> int:
     value = meta[name]
     if isinstance(value, bool) or not isinstance(value, int):
         # torch.compile's sizes that may change stand for ints.
-        if type(value).__name__ != "SymInt":
+        if type(value).__name__ == "SymInt":
+            return value
+        value = _interpreted(value)
+        if isinstance(value, bool) or not isinstance(value, int):
             raise GridValueError(repr(term), name, value, f"is {type(value).__name__}, not an int")
-        return value
     return value
+
+
+def _interpreted(value: Any) -> Any:
+    """Return the number that a scalar of Triton's interpreter holds, and anything else as it is."""
+    held: Any = getattr(getattr(value, "handle", None), "data", None)
+    return held.item() if getattr(held, "size", 0) == 1 else value
 
 
 def _steps(value: TermLike) -> tuple[Step, ...]:
