@@ -8,7 +8,7 @@ in the block that became full.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -70,7 +70,7 @@ def preprocess_mamba(
     cache_config: CacheConfig,
     mamba_state_idx: MutableMapping[str, int],
     input_batch: BoundInputBatch,
-    requests: MutableMapping[str, Request],
+    requests: Mapping[str, Request],
     forward_context: ForwardContext,
     mamba_state_copy_funcs: CopyFuncs,
     copy_bufs: MambaCopyBuffers,
@@ -119,7 +119,7 @@ def _columns(
     block_size: int,
     mamba_state_idx: MutableMapping[str, int],
     input_batch: InputBatch,
-    requests: MutableMapping[str, Request],
+    requests: Mapping[str, Request],
 ) -> tuple[list[int], list[_Moved]]:
     """Return the new column of every row, and the rows whose column was another one."""
     scheduled = scheduler_output.num_scheduled_tokens
@@ -174,7 +174,7 @@ def postprocess_mamba(
     scheduler_output: SchedulerOutput,
     kv_cache_config: KVCacheConfig,
     input_batch: InputBatch,
-    requests: MutableMapping[str, Request],
+    requests: Mapping[str, Request],
     mamba_state_idx: MutableMapping[str, int],
     forward_context: ForwardContext,
     mamba_state_copy_funcs: CopyFuncs,

@@ -34,6 +34,7 @@ from launchkit.kernels.state_copy.protocols import (
     StagingBuffer,
 )
 from launchkit.kernels.state_copy.shapes import CopyShape
+from launchkit.kernels.state_indices import AlignedStateIndices
 
 _OP = "MambaSpecDecodeGPUContext"
 
@@ -60,6 +61,8 @@ class MambaSpecDecodeGPUContext:
     num_states: int
     """State tensors of all layers, in the order group, layer, state."""
     mamba_group_ids: list[int]
+    num_state_slots: int
+    """Columns that a request's step may use: the running one and the speculative ones."""
     block_tables_by_slot: bool = True
     """With an ``idx_mapping``: whether a request's row in the block tables is its slot, as in
     vLLM 0.33, or its row in the batch."""
@@ -69,6 +72,8 @@ class MambaSpecDecodeGPUContext:
     """Addresses, strides and sizes of the states; None before they are bound."""
     tables: BlockTables | None = field(default=None, repr=False)
     """Addresses of the Mamba groups' block tables; None before they are bound."""
+    indices: AlignedStateIndices | None = field(default=None, repr=False)
+    """The buffer of ``compute_aligned_state_indices``; None before its first call."""
     is_initialized: bool = False
     _out_views: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
 
@@ -111,6 +116,7 @@ class MambaSpecDecodeGPUContext:
             block_size=spec.block_size,
             num_states=count_layers(kv_cache_config, group_ids) * per_layer,
             mamba_group_ids=group_ids,
+            num_state_slots=1 + spec.num_speculative_blocks,
             block_tables_by_slot=block_tables_by_slot,
             shape=shape,
         )
@@ -135,7 +141,8 @@ class MambaSpecDecodeGPUContext:
         """As ``initialize_from_forward_context``, with the block tables of an input batch."""
         if self.is_initialized:
             return
-        rows = len(input_batch.req_ids)
+        # A tensor without elements has no address.
+        rows = max(1, len(input_batch.req_ids))
         tables = [
             input_batch.block_table[each].get_device_tensor(rows) for each in self.mamba_group_ids
         ]
@@ -172,9 +179,12 @@ class MambaSpecDecodeGPUContext:
         if len(block_tables) != self.num_groups:
             raise _refusal(f"has {self.num_groups} Mamba groups, not {len(block_tables)}",
                            "Pass one block table for each")  # fmt: skip
+        if any(table.numel() == 0 for table in block_tables):
+            raise _refusal("was given a block table without elements, which has no address",
+                           "Pass at least one row of the persistent table")  # fmt: skip
         tables = layout.block_tables(block_tables)
         self.states = layout.state_table(state_tensors(_OP, walk), is_conv_state_dim_first())
-        self.tables, self.is_initialized = tables, True
+        self.tables, self.indices, self.is_initialized = tables, None, True
 
     def _bound(self, num_reqs: int) -> tuple[StateTable, BlockTables] | None:
         """Return what is bound, or None if there is nothing to launch.
@@ -295,6 +305,28 @@ class MambaSpecDecodeGPUContext:
             self.block_tables_by_slot, self.shape,
         )  # fmt: skip
 
+    def compute_aligned_state_indices(
+        self,
+        seq_lens: torch.Tensor,
+        num_reqs: int,
+        idx_mapping: torch.Tensor | None = None,
+        num_rows: int | None = None,
+    ) -> torch.Tensor:
+        """Return the state blocks of each request, (groups, rows, num_state_slots) int32.
+
+        As ``launchkit.kernels.state_indices.AlignedStateIndices``, over the bound block tables.
+
+        Raises UsageError before the context is bound, and for what that refuses.
+        """
+        if self.indices is None:
+            if self.tables is None:
+                raise _refusal("is not bound", "Call initialize_from_forward_context first")
+            tables = [_all_rows(table, self.max_num_reqs) for table in self.tables.tables]
+            self.indices = AlignedStateIndices(
+                tables, self.block_size, self.num_state_slots, self.max_num_reqs
+            )
+        return self.indices.compute_aligned_state_indices(seq_lens, num_reqs, idx_mapping, num_rows)
+
     def accepted_out(self, num_reqs: int) -> torch.Tensor:
         """Return the first rows of ``num_accepted_tokens_out``, the same view for the same number."""
         view = self._out_views.get(num_reqs)
@@ -305,3 +337,12 @@ class MambaSpecDecodeGPUContext:
 
 def _refusal(problem: str, advice: str) -> UsageError:
     return UsageError(f"{_OP}: the context {problem}. {advice}.", op=_OP)
+
+
+def _all_rows(table: torch.Tensor, rows: int) -> torch.Tensor:
+    """Return a block table with ``rows`` rows, if the tensor that it is the first part of has them."""
+    columns, stride = table.shape[1], table.stride(0)
+    end = table.storage_offset() + (rows - 1) * stride + columns
+    if table.shape[0] >= rows or end * table.element_size() > table.untyped_storage().nbytes():
+        return table
+    return table.as_strided((rows, columns), (stride, 1))

@@ -141,6 +141,7 @@ def test_states_that_do_not_fit_are_refused_by_layer(spoil, said):
         (tables(1), "has 2 Mamba groups, not 1"),
         ([*tables(1), *tables(1, columns=10)], "one pitch"),
         ([table.long() for table in tables(2)], "int64"),
+        ([table[:0] for table in tables(2)], "without elements"),
     ],
 )
 def test_block_tables_that_do_not_fit_are_refused(block_tables, said):
@@ -210,6 +211,25 @@ def test_counts_of_more_slots_than_there_is_room_for_are_refused():
         bound(States(Geometry())).run_fused_postprocess_align(3, ones, ones, ones, ones)
 
 
+def test_state_indices_are_those_of_the_bound_tables(host):
+    whole = tables(2)
+    context = bound(States(Geometry()), [table[:1] for table in whole])
+    lengths = torch.ones(4, dtype=torch.int32)
+    found = context.compute_aligned_state_indices(lengths, 4)
+    assert found.shape == (2, 4, 3)
+    assert context.compute_aligned_state_indices(lengths, 4) is found
+    pointers = context.indices._pointers.tolist()
+    assert pointers == [table.data_ptr() for table in whole]
+    assert len(host.launches()) == 2
+
+
+def test_state_indices_need_bound_tables():
+    states = States(Geometry())
+    context = MambaSpecDecodeGPUContext.create(4, states.config, FUNCS, "cpu", make_buffer)
+    with pytest.raises(UsageError, match="not bound"):
+        context.compute_aligned_state_indices(torch.ones(4, dtype=torch.int32), 1)
+
+
 def test_everything_is_staged_in_batch_order_and_no_further():
     states = States(Geometry())
     context = MambaSpecDecodeGPUContext.create(4, states.config, FUNCS, "cpu", make_buffer)
@@ -235,7 +255,7 @@ def test_staging_names_a_request_without_a_column():
 
 
 def postprocess(states, buffers, num_reqs=2):
-    rows = batch({"a": 1, "b": 1})
+    rows = batch(dict.fromkeys("ab"[:num_reqs], 1))
     block_tables = dict(zip((1, 2), tables(2), strict=True))
     rows.block_table = {
         group: SimpleNamespace(get_device_tensor=lambda n, t=table: t[:n])
@@ -259,6 +279,14 @@ def test_postprocess_binds_on_first_use_and_reads_counts_back(host):
     assert postprocess(states, buffers, num_reqs=1) == [3, -7, -7, -7]
     assert buffers.postprocess_align.states is held
     assert len(host.launches()) == 2
+
+
+def test_step_without_requests_binds_addresses_all_the_same(host):
+    states = States(Geometry())
+    buffers = MambaBuffers.create(4, states.config, FUNCS, make_buffer, "cpu", True)
+    assert postprocess(states, buffers, num_reqs=0) == [-7] * 4
+    assert all(buffers.postprocess_align.tables.pointers.tolist())
+    assert host.launches() == []
 
 
 def test_postprocess_without_a_context_says_how_to_make_one():

@@ -11,6 +11,8 @@ class ReferenceWorld:
     def __init__(self, geometry):
         self.geometry, self.states = geometry, States(geometry)
         self.columns, self.accepted = {}, {}
+        self.kinds = set()
+        """Kinds of moves seen: in which phase, where to, and whether tokens are skipped."""
 
     def forward(self, fill):
         fill(self.states, self.columns)
@@ -30,7 +32,7 @@ class ReferenceWorld:
             new = blocks - 1
             self.columns[req_id] = new
             if old != -1 and old != new:
-                self.copy(request, old, new, self.accepted[req_id] - 1)
+                self.copy("before", request, old, new, self.accepted[req_id] - 1)
                 self.accepted[req_id] = 1
 
     def after(self, engine, step):
@@ -45,9 +47,11 @@ class ReferenceWorld:
                 source, target = self.columns[req_id], boundary // size - 1
                 if source == target:
                     self.accepted[req_id] = 1
-                self.copy(request, source, target, boundary - running)
+                self.copy("after", request, source, target, boundary - running)
 
-    def copy(self, request, source, target, bias):
+    def copy(self, phase, request, source, target, bias):
+        where = "in place" if source == target else "back" if target < source else "on"
+        self.kinds.add(f"{phase}, {where}{', shifted' if bias else ''}")
         for group, described in enumerate(self.states.config.kv_cache_groups):
             if group == 0:
                 continue

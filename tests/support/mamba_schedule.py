@@ -38,7 +38,9 @@ class Engine:
         self.geometry, self.rng = geometry, random.Random(seed)
         self.max_reqs, self.columns = max_reqs, columns
         ids = range(1, geometry.num_blocks)
-        self.free = [self.rng.sample(ids, len(ids)) for _ in range(geometry.groups)]
+        # Not from self.rng: the schedule of a seed is the same for any number of groups.
+        pools = [random.Random(seed * 100 + group) for group in range(geometry.groups)]
+        self.free = [pool.sample(ids, len(ids)) for pool in pools]
         self.slots = list(range(max_reqs + 2))
         self.rng.shuffle(self.slots)
         self.running, self.waiting, self.requests, self.made = [], [], {}, 0

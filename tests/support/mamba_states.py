@@ -23,6 +23,7 @@ class Geometry:
     dim: int = 7
     temporal: tuple[int, ...] = (3, 5, 2)
     dim_first: bool = False
+    temporal_itemsize: int = 4
     page_padding: int = 12
     offset: int = 0
     """Bytes before the first page; not a multiple of 8 misaligns all states."""
@@ -83,8 +84,12 @@ class States:
         return 2 * math.prod(self.geometry.conv_shape)
 
     @property
+    def temporal_dtype(self):
+        return torch.float32 if self.geometry.temporal_itemsize == 4 else torch.bfloat16
+
+    @property
     def temporal_bytes(self):
-        return 4 * math.prod(self.geometry.temporal)
+        return self.geometry.temporal_itemsize * math.prod(self.geometry.temporal)
 
     @property
     def temporal_at(self):
@@ -97,7 +102,7 @@ class States:
     def _views(self, raw):
         return [
             self._view(raw, 0, torch.float16, self.geometry.conv_shape),
-            self._view(raw, self.temporal_at, torch.float32, self.geometry.temporal),
+            self._view(raw, self.temporal_at, self.temporal_dtype, self.geometry.temporal),
         ]
 
     def _view(self, raw, at, dtype, shape):
