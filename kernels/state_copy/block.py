@@ -68,7 +68,8 @@ def copy_loaded_state(
     """``_copy_mamba_state_block`` of a state that ``load_state`` returned."""
     is_conv = width > 0
     if (tile_idx == 0) | (width == 0):
-        table += bt_row_idx.to(tl.int64) * block_table_stride_req
+        # Widened by adding, since a caller may pass a constant.
+        table += (tl.full((), 0, tl.int64) + bt_row_idx) * block_table_stride_req
         read_col = src_col + tl.where(is_conv, 0, token_bias)
         src_block = tl.load(table + read_col).to(tl.int64)
         dst_block = tl.load(table + dst_col).to(tl.int64)
@@ -177,8 +178,6 @@ def _copy_mamba_state_block(
     CONV_STATE_DIM_FIRST: tl.constexpr,
     tile_idx=0,
     NUM_TILES: tl.constexpr = 1,
-    LOAD_POLICY: tl.constexpr = "",
-    STORE_POLICY: tl.constexpr = "",
 ):
     """Copy (a tile of) one state's block from column ``src_col`` to ``dst_col`` of a table row.
 
@@ -193,5 +192,5 @@ def _copy_mamba_state_block(
     copy_loaded_state(
         state_idx, base, stride, elem_size, inner, width, table, bt_row_idx, src_col, dst_col,
         token_bias, block_table_stride_req, state_dim_row_count_ptr, state_dim_row_stride_ptr,
-        tile_idx, COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, NUM_TILES, LOAD_POLICY, STORE_POLICY,
+        tile_idx, COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, NUM_TILES, "", "",
     )  # fmt: skip

@@ -156,8 +156,6 @@ def _memcpy_u64_tiled(
     tile_idx,
     COPY_BLOCK_SIZE: tl.constexpr,
     NUM_TILES: tl.constexpr,
-    LOAD_POLICY: tl.constexpr = "",
-    STORE_POLICY: tl.constexpr = "",
 ):
     """Copy tile ``tile_idx`` of ``copy_size`` bytes from one int64 address to another.
 
@@ -167,7 +165,7 @@ def _memcpy_u64_tiled(
     """
     copy_range(
         src_addr.to(tl.int64), dst_addr.to(tl.int64), copy_size.to(tl.int64), tile_idx,
-        NUM_TILES == 1, COPY_BLOCK_SIZE, NUM_TILES, LOAD_POLICY, STORE_POLICY,
+        NUM_TILES == 1, COPY_BLOCK_SIZE, NUM_TILES, "", "",
     )  # fmt: skip
 
 

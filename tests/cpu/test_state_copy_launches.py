@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from copy_callers import block_caller, memcpy_caller
 from copy_worlds import Cache, ints, make_world
 
 import launchkit
@@ -77,6 +78,16 @@ def test_a_batch_is_copies_by_tiles(host):
     one = torch.zeros(3, dtype=torch.int64)
     batch_memcpy(one, one, one)
     assert [launch.grid for launch in host.launches()] == [(3, copy_shape().tiles, 1)]
+
+
+@pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])
+def test_device_functions_compile_in_kernels_of_somebody_else(host, dim_first):
+    one = torch.zeros(1, dtype=torch.int64)
+    narrow = one.int()
+    memcpy_caller[(1,)](one, one, 700, TILES=3)
+    pointers = (one, 5, one, one, narrow, one, narrow, narrow, narrow, one)
+    block_caller[(1,)](*pointers, 1, 0, 2, 1, DIM_FIRST=dim_first)
+    assert [launch.kernel for launch in host.launches()] == ["memcpy_caller", "block_caller"]
 
 
 def test_cpu_tensors_without_a_place_to_run_are_refused(world):

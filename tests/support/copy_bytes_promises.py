@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from copy_callers import memcpy_caller
 from copy_worlds import random_bytes
 
 from launchkit.errors import UsageError
@@ -118,6 +119,15 @@ def test_a_copy_onto_itself_changes_nothing(place):
     address = memory.data_ptr() + 3
     launch_copies([address], [address], torch.tensor([90], device=place.device), 2, 16)
     assert torch.equal(memory, before)
+
+
+@pytest.mark.parametrize(("src_at", "dst_at"), [(0, 16), (3, 4)])
+def test_a_kernel_of_somebody_else_copies_by_tiles(place, src_at, dst_at):
+    src, dst = (random_bytes(900, seed).to(place.device) for seed in (6, 7))
+    expected = dst.clone()
+    expected[dst_at : dst_at + 700] = src[src_at : src_at + 700]
+    memcpy_caller[(3,)](src[src_at:], dst[dst_at:], 700, TILES=3)
+    assert torch.equal(dst, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint64, torch.int64], ids=str)

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from copy_callers import block_caller
 from copy_worlds import SMALL, Cache, ints, make_world, random_bytes
 
 from launchkit.kernels.state_copy.align import precopy_mamba_align_fused_kernel
 from launchkit.kernels.state_copy.launches import precopy_align
 from launchkit.kernels.state_copy.layout import StateTensor, block_tables, state_table
-from launchkit.kernels.state_copy.reference import precopy_reference
+from launchkit.kernels.state_copy.reference import StateCopy, precopy_reference
 
 LAYOUTS = pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])
 
@@ -125,6 +126,19 @@ def test_requests_beyond_their_number_are_not_touched(place):
         states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
         states.dim_row_counts, states.dim_row_strides, ints([0, 1, 2, 3], place.device), 2,
         COPY_BLOCK_SIZE=64, CONV_STATE_DIM_FIRST=False,
+    )  # fmt: skip
+    assert world.holds(expected)
+
+
+@LAYOUTS
+def test_a_kernel_of_somebody_else_copies_blocks(place, dim_first):
+    world = make_world(place.device, Cache(dim_first))
+    expected = world.expected([StateCopy(1, 0, 2, 1)])
+    states, tables = world.table, world.tables
+    block_caller[(len(states),)](
+        tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
+        states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
+        states.dim_row_counts, states.dim_row_strides, 1, 0, 2, 1, DIM_FIRST=dim_first,
     )  # fmt: skip
     assert world.holds(expected)
 
