@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,9 +11,21 @@ from ssd_cases import make_problem
 
 import launchkit
 from launchkit.errors import UsageError
-from launchkit.kernels.mamba_layer import FINAL_STATE_WRITEBACK, SSD_SCAN, MambaLayer
+from launchkit.kernels.initial_states import gather_initial_states
+from launchkit.kernels.mamba_layer import (
+    FINAL_STATE_WRITEBACK,
+    SSD_SCAN,
+    STATE_COPY,
+    STATE_INDICES,
+    MambaLayer,
+    MambaStep,
+)
+from launchkit.kernels.ssd.checkpoints import write_checkpointed_states
 from launchkit.kernels.ssd.final_states import final_state_writeback
 from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
+from launchkit.kernels.state_copy import batched, launches
+from launchkit.kernels.state_copy.layout import StateTensor, block_tables, state_table
+from launchkit.kernels.state_indices import AlignedStateIndices, mamba_get_block_table_tensor
 
 
 def run(layer, problem, fused):
@@ -47,11 +60,37 @@ def test_a_write_back_of_its_own_is_a_range_of_its_own(host):
 
 
 def test_the_annotated_ops_have_the_signatures_of_the_ops():
-    layer = MambaLayer(0)
-    assert inspect.signature(layer.ssd_scan) == inspect.signature(mamba_chunk_scan_combined_varlen)
-    assert inspect.signature(layer.final_state_writeback) == inspect.signature(
-        final_state_writeback
-    )
+    layer, step = MambaLayer(0), MambaStep()
+    pairs = [
+        (layer.ssd_scan, mamba_chunk_scan_combined_varlen),
+        (layer.final_state_writeback, final_state_writeback),
+        (layer.gather_initial_states, gather_initial_states),
+        (layer.write_checkpointed_states, write_checkpointed_states),
+        (step.state_indices, AlignedStateIndices.compute_aligned_state_indices),
+        (step.block_table_tensor, mamba_get_block_table_tensor),
+        (step.preprocess_align, launches.preprocess_align),
+        (step.precopy_align, launches.precopy_align),
+        (step.postprocess_align, launches.postprocess_align),
+        (step.copy_blocks, batched.do_mamba_copy_block),
+    ]
+    for annotated, op in pairs:
+        assert inspect.signature(annotated) == inspect.signature(op)
+
+
+def test_indices_and_copies_of_a_step_are_ranges_without_a_layer(host):
+    def zeros():
+        return torch.zeros(2, dtype=torch.int32)
+
+    step, table = MambaStep(), torch.zeros(2, 4, dtype=torch.int32)
+    context = AlignedStateIndices([table], 16)
+    states = state_table([StateTensor(torch.zeros(4, 8, 16), is_conv=False)])
+    with launchkit.profile_launches() as profile:
+        step.state_indices(context, zeros(), 2)
+        step.block_table_tensor(table, zeros(), SimpleNamespace(
+            block_size=16, num_speculative_blocks=0), "align")  # fmt: skip
+        step.precopy_align(zeros(), zeros(), zeros(), block_tables([table]), states, 2)
+    counts = {(row.path, row.layer): row.launches for row in profile.ranges}
+    assert counts == {((STATE_INDICES,), None): 2, ((STATE_COPY,), None): 1}
 
 
 @pytest.mark.parametrize("layer", ["7", None, 2**63])
