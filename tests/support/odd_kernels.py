@@ -91,3 +91,11 @@ def split(x_ptr, y_ptr, n, m=7, BLOCK: tl.constexpr = 16, SPLIT: tl.constexpr = 
 @triton.jit
 def builtins_named(len, type, callable, hex, id):
     tl.store(len, type + callable + hex + id)
+
+
+@triton.jit
+def wide(
+    x_ptr, n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16, n17, n18, n19,
+    n20, n21, n22, n23, n24, n25, n26, n27, n28, n29, C0: tl.constexpr = 1, C1: tl.constexpr = 2,
+):  # fmt: skip
+    tl.store(x_ptr, n0 + n9 + n19 + n29 + C0 + C1)

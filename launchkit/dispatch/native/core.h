@@ -3,6 +3,7 @@
  * A launch passes through them in this order:
  *   installed.c kernel[grid] of other people's kernels, heuristics above a kernel
  *   entry.c     launch(kernel, grid, ...) and kernel[grid](...): finds the kernel's core
+ *   call.c      keywords that come as a dictionary -> an array
  *   bind.c      positional and keyword arguments -> one value per parameter
  *   guard.c     each value -> words of the key: at least as fine as Triton's specialization
  *   tensor.c    a tensor -> its dtype, device and address
@@ -339,6 +340,16 @@ int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params
 
 /* core.c */
 int take_source(PyObject *spec, PyObject **source, PyObject **key);
+
+/* call.c */
+PyObject *call_with_dict(PyObject *self, PyObject *args, PyObject *kwargs,
+                         vectorcallfunc function);
+/* Show the function or not to the next call, which is expected to be as this one. */
+void expect_call(vectorcallfunc *shown, vectorcallfunc function, Py_ssize_t nargs,
+                 PyObject *kwnames);
+vectorcallfunc expected_call(PyObject *kernel, vectorcallfunc function);
+void note_call(PyObject *kernel, Py_ssize_t nargs, PyObject *kwnames);
+int know_entries(void);
 
 /* entry.c */
 

@@ -193,14 +193,28 @@ static PyObject *launch_any(PyObject *const *args, size_t nargsf, PyObject *kwna
   return launch_kernel(args[0], &given, autotuned);
 }
 
-static PyObject *launch_vectorcall(PyObject *Py_UNUSED(self), PyObject *const *args,
-                                   size_t nargsf, PyObject *kwnames) {
+static vectorcallfunc *shown_by(PyObject *function) {
+  return (vectorcallfunc *)((char *)function + Py_TYPE(function)->tp_vectorcall_offset);
+}
+
+static PyObject *launch_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
+                                   PyObject *kwnames) {
+  expect_call(shown_by(self), launch_vectorcall, PyVectorcall_NARGS(nargsf), kwnames);
   return launch_any(args, nargsf, kwnames, false);
 }
 
-static PyObject *launch_autotuned_vectorcall(PyObject *Py_UNUSED(self), PyObject *const *args,
-                                             size_t nargsf, PyObject *kwnames) {
+static PyObject *launch_autotuned_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
+                                             PyObject *kwnames) {
+  expect_call(shown_by(self), launch_autotuned_vectorcall, PyVectorcall_NARGS(nargsf), kwnames);
   return launch_any(args, nargsf, kwnames, true);
+}
+
+static PyObject *launch_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  return call_with_dict(self, args, kwargs, launch_vectorcall);
+}
+
+static PyObject *launch_autotuned_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  return call_with_dict(self, args, kwargs, launch_autotuned_vectorcall);
 }
 
 static PyObject *function_repr(PyObject *self) {
@@ -212,10 +226,10 @@ static PyObject *function_repr(PyObject *self) {
 
 /* The type of launch functions: a functools.partial of the Python function, so that
  * torch.compile, which knows partials, traces that function; called, it never enters it. */
-static PyTypeObject *make_function_type(PyTypeObject *partial) {
+static PyTypeObject *make_function_type(PyTypeObject *partial, ternaryfunc call) {
   static Py_ssize_t offset; /* of the slot for vectorcall, in a layout that only partial knows */
   static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, 0, READONLY}, {NULL}};
-  PyType_Slot slots[] = {{Py_tp_call, PyVectorcall_Call},
+  PyType_Slot slots[] = {{Py_tp_call, call},
                          {Py_tp_repr, function_repr},
                          {Py_tp_members, members},
                          {0, NULL}};
@@ -236,17 +250,18 @@ static PyTypeObject *make_function_type(PyTypeObject *partial) {
 
 /* make_launch_function(partial type, Python function, autotuned) */
 PyObject *make_launch_function(PyObject *Py_UNUSED(module), PyObject *args) {
-  static PyTypeObject *type;
+  static PyTypeObject *types[2];
   PyObject *partial, *function;
   int autotuned;
   if (!PyArg_ParseTuple(args, "O!Op", &PyType_Type, &partial, &function, &autotuned))
     return NULL;
-  if (type == NULL && (type = make_function_type((PyTypeObject *)partial)) == NULL)
-    return NULL;
-  PyObject *made = PyObject_CallOneArg((PyObject *)type, function);
+  PyTypeObject **type = &types[autotuned];
+  if (*type == NULL)
+    *type = make_function_type((PyTypeObject *)partial,
+                               autotuned ? launch_autotuned_call : launch_call);
+  PyObject *made = *type == NULL ? NULL : PyObject_CallOneArg((PyObject *)*type, function);
   if (made != NULL)
-    *(vectorcallfunc *)((char *)made + type->tp_vectorcall_offset) =
-        autotuned ? launch_autotuned_vectorcall : launch_vectorcall;
+    *shown_by(made) = autotuned ? launch_autotuned_vectorcall : launch_vectorcall;
   return made;
 }
 
@@ -262,7 +277,12 @@ static PyObject *bound_vectorcall(PyObject *self, PyObject *const *args, size_t 
                                   PyObject *kwnames) {
   BoundLaunch *bound = (BoundLaunch *)self;
   Given given = {bound->grid, args, PyVectorcall_NARGS(nargsf), kwnames};
+  note_call(bound->kernel, given.nargs, kwnames);
   return launch_kernel(bound->kernel, &given, false);
+}
+
+static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  return call_with_dict(self, args, kwargs, bound_vectorcall);
 }
 
 static int bound_traverse(BoundLaunch *bound, visitproc visit, void *arg) {
@@ -288,7 +308,7 @@ PyTypeObject BoundLaunch_Type = {
     .tp_basicsize = sizeof(BoundLaunch),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_doc = "kernel[grid]: launches when called.",
-    .tp_call = PyVectorcall_Call,
+    .tp_call = bound_call,
     .tp_vectorcall_offset = offsetof(BoundLaunch, vectorcall),
     .tp_repr = (reprfunc)bound_repr,
     .tp_traverse = (traverseproc)bound_traverse,
@@ -299,7 +319,7 @@ PyObject *subscript(PyObject *kernel, PyObject *grid) {
   BoundLaunch *bound = PyObject_GC_New(BoundLaunch, &BoundLaunch_Type);
   if (bound == NULL)
     return NULL;
-  bound->vectorcall = bound_vectorcall;
+  bound->vectorcall = expected_call(kernel, bound_vectorcall);
   bound->kernel = Py_NewRef(kernel);
   bound->grid = Py_NewRef(grid);
   PyObject_GC_Track(bound);

@@ -112,7 +112,7 @@ PyMODINIT_FUNC PyInit__core(void) {
                            &Entry_Type,    &Subscript_Type, &BoundLaunch_Type,
                             &Recording_Type, &OpPlan_Type,   &OpCore_Type,
                             &InstalledSubscript_Type, &HeuristicFront_Type};
-  PyObject *module = intern_names() < 0 ? NULL : PyModule_Create(&definition);
+  PyObject *module = intern_names() < 0 || know_entries() < 0 ? NULL : PyModule_Create(&definition);
   for (size_t i = 0; module != NULL && i < sizeof types / sizeof *types; i++)
     if (PyModule_AddType(module, types[i]) < 0)
       Py_CLEAR(module);
