@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 import torch
+import triton
 
 from launchkit.benchmarks import machine
 from launchkit.benchmarks.copy_pool import Pool, sets_of
@@ -53,7 +54,8 @@ def measure(
         shape = CACHE_SHAPES[model]
         pool = Pool(shape, tuple(reqs))
         for count in reqs:
-            document["rows"].extend(_case(shape, pool, count, variants, rounds))
+            rows = _case(shape, pool, count, variants, rounds, document["failed"])
+            document["rows"].extend(rows)
             finished(document)
         del pool
         torch.cuda.empty_cache()
@@ -89,6 +91,7 @@ def _empty_document(rounds: int) -> dict[str, Any]:
         },
         "complete": False,
         "rows": [],
+        "failed": [],
     }
 
 
@@ -97,24 +100,49 @@ def _datasheet(gpu: str) -> float | None:
 
 
 def _case(
-    shape: CacheShape, pool: Pool, reqs: int, variants: Sequence[CopyVariant], rounds: int
+    shape: CacheShape,
+    pool: Pool,
+    reqs: int,
+    variants: Sequence[CopyVariant],
+    rounds: int,
+    failed: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Return the rows of one number of requests, timed in turn, the ceiling among them."""
-    graphs = [_captured(variant, pool, reqs) for variant in variants]
+    """Return the rows of one number of requests, timed in turn, the ceiling among them.
+
+    A variant that this GPU or this Triton cannot run is added to ``failed`` instead.
+    """
+    graphs = {}
+    for variant in variants:
+        try:
+            graphs[variant] = _captured(variant, pool, reqs)
+        except (RuntimeError, triton.TritonError) as error:
+            failed.append(_failure(shape, reqs, variant, error))
     ceiling = _Ceiling()
     ceiling_us: list[float] = []
-    times_us: list[list[float]] = [[] for _ in graphs]
+    times_us: dict[CopyVariant, list[float]] = {variant: [] for variant in graphs}
     for _ in range(rounds):
         ceiling_us.append(ceiling.time_us())
-        for graph, times in zip(graphs, times_us, strict=True):
-            times.append(_replay_us(graph) / LAUNCHES)
+        for variant, graph in graphs.items():
+            times_us[variant].append(_replay_us(graph) / LAUNCHES)
     moved = 2 * reqs * shape.request_bytes
     ceiling_rate = 2 * _CEILING_BYTES / median(ceiling_us) / 1e3
     datasheet = _datasheet(torch.cuda.get_device_name())
     return [
         _row(shape, reqs, variant, times, moved, ceiling_rate, datasheet)
-        for variant, times in zip(variants, times_us, strict=True)
+        for variant, times in times_us.items()
     ]
+
+
+def _failure(
+    shape: CacheShape, reqs: int, variant: CopyVariant, error: Exception
+) -> dict[str, Any]:
+    first_line = str(error).partition("\n")[0]
+    return {
+        "model": shape.model,
+        "reqs": reqs,
+        "variant": variant.name,
+        "error": f"{type(error).__name__}: {first_line}",
+    }
 
 
 def _row(
@@ -152,10 +180,7 @@ def _captured(variant: CopyVariant, pool: Pool, reqs: int) -> torch.cuda.CUDAGra
     pool.spoil(sets[0])
     calls[0]()
     if not pool.copied(sets[0]):
-        raise UsageError(
-            f"{variant.name} did not copy every byte on this GPU, so its time means nothing. "
-            "Leave it out, and report it."
-        )
+        raise RuntimeError("it did not copy every byte, so its time would mean nothing")
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):

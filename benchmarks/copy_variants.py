@@ -17,7 +17,7 @@ TILES = (8, 16, 32, 64)
 """Tiles at which launchkit's kernel is measured beside its default."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CopyVariant:
     """One kernel in one shape."""
 
@@ -95,6 +95,9 @@ def swept() -> list[CopyVariant]:
 _SHAPES = (
     (16, 2048, 4), (16, 2048, 8), (32, 2048, 8), (64, 1024, 4), (64, 2048, 4), (64, 2048, 8),
     (64, 4096, 8), (32, 4096, 8), (32, 4096, 16), (32, 8192, 16), (128, 2048, 8), (128, 1024, 4),
+    # One wave of programs for one request: 24 states on 132 multiprocessors, or 40.
+    (11, 2048, 8), (22, 2048, 8), (22, 4096, 8), (44, 2048, 4), (13, 2048, 8), (26, 2048, 4),
+    (26, 4096, 8),
 )  # fmt: skip
 _KNOBS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("plain", {"LOADS": "", "STORES": ""}),
@@ -108,7 +111,10 @@ _KNOBS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("tile_conv", {"TILE_CONV": True}),
     ("tile_first_conv", {"TILE_FIRST": True, "TILE_CONV": True}),
     ("ahead", {"AHEAD": True}),
+)
+_DEPENDENT: tuple[tuple[str, dict[str, Any]], ...] = (
     ("dependent", {"DEPENDENT": True, "launch_pdl": True}),
+    ("dependent_conv", {"TILE_CONV": True, "DEPENDENT": True, "launch_pdl": True}),
     ("all", {"TILE_FIRST": True, "TILE_CONV": True, "DEPENDENT": True, "launch_pdl": True}),
 )
 _PERSISTENT = ((4, 64, 2048, 8), (8, 64, 2048, 4), (4, 32, 4096, 8), (2, 32, 4096, 16))
@@ -131,3 +137,6 @@ def _candidates() -> Iterator[CopyVariant]:
             options = {"PERSISTENT": programs, "TILE_CONV": True, "TILE_FIRST": True}
             label = f"persistent{programs}{'_ahead' if ahead else ''}"
             yield candidate(label, tiles, block, warps, {**options, "AHEAD": ahead})
+    for tiles, block, warps in ((64, 2048, 8), (32, 4096, 8), (22, 4096, 8)):
+        for label, options in _DEPENDENT:
+            yield candidate(label, tiles, block, warps, options)

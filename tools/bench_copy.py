@@ -94,6 +94,9 @@ def show(document: dict[str, Any]) -> None:
         console.print()
         console.print(table)
     console.print(_LEGEND, highlight=False, markup=False)
+    for failure in document["failed"]:
+        text = "not measured: {model}, {reqs} requests, {variant}: {error}".format(**failure)
+        console.print(text, highlight=False, markup=False)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
+import triton
 from typer.testing import CliRunner
 
 from launchkit.benchmarks import copy_bandwidth
@@ -93,12 +95,37 @@ def test_a_rate_counts_bytes_read_and_written():
     assert ours["sets"] == 8
 
 
+def test_a_variant_that_fails_is_named_and_the_others_are_measured(monkeypatch):
+    bad, good = compared()[:2]
+
+    def captured(variant, pool, reqs):
+        if variant is bad:
+            raise triton.TritonError("no such thing\nand more")
+        return variant
+
+    monkeypatch.setattr(copy_bandwidth, "_captured", captured)
+    monkeypatch.setattr(copy_bandwidth, "_replay_us", lambda graph: 2400.0)
+    ceiling = SimpleNamespace(time_us=lambda: 1000.0)
+    monkeypatch.setattr(copy_bandwidth, "_Ceiling", lambda: ceiling)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    failed = []
+    (row,) = copy_bandwidth._case(TINY, None, 3, [bad, good], 2, failed)
+    assert (row["variant"], row["median_us"]) == (good.name, 100.0)
+    assert row["ceiling_gb_per_s"] == round(4 * 2**30 / 1e6, 1)
+    (failure,) = failed
+    assert failure == {
+        "model": "tiny", "reqs": 3, "variant": bad.name, "error": "TritonError: no such thing",
+    }  # fmt: skip
+
+
 def test_the_table_shows_a_line_a_variant(capsys):
     machine = {"gpu": "NVIDIA H200", "triton": "3.6.0"}
-    show({"mode": "cuda", "machine": machine, "rows": rows()})
+    failure = {"model": "Qwen3.5-9B", "reqs": 1, "variant": "all", "error": "RuntimeError: no"}
+    show({"mode": "cuda", "machine": machine, "rows": rows(), "failed": [failure]})
     lines = capsys.readouterr().out.splitlines()
     assert any("byte_2d" in line and "200.0" in line for line in lines)
     assert any("launchkit" in line and "98.6" in line and "87.2" in line for line in lines)
+    assert "not measured: Qwen3.5-9B, 1 requests, all: RuntimeError: no" in lines
     assert max(len(line) for line in lines) <= 80
 
 
