@@ -21,9 +21,10 @@ import torch
 
 import launchkit
 from launchkit import clock, hostonly
-from launchkit.benchmarks import machine, noop_kernels
+from launchkit.benchmarks import machine
 from launchkit.benchmarks.differential_cases import CASES, Pair
 from launchkit.benchmarks.differential_compare import Comparison, compare
+from launchkit.benchmarks.mode import core_seen
 from launchkit.errors import LaunchkitError, UsageError
 
 DEVICES = 2
@@ -167,13 +168,7 @@ def _pair(case: str) -> Pair:
     return CASES[case]()
 
 
-@functools.lru_cache(maxsize=1)
-def _core() -> str:
-    """Return which core launches take, as seen: that of C counts without being asked."""
-    for _ in range(2):
-        launchkit.launch(noop_kernels.noop_0, (1,))
-    (row,) = (row for name, row in launchkit.stats().items() if name.endswith("noop_0"))
-    return "python" if row.fast is None else "c"
+_core = functools.cache(core_seen)
 
 
 def _run(chunk: _Chunk) -> tuple[str, _Counts]:

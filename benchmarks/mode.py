@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
+import triton
 
 import launchkit
 from launchkit import hostonly
+from launchkit.benchmarks import noop_kernels
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -32,6 +34,19 @@ def measuring(record: bool = False) -> Iterator[bool]:
             stack.enter_context(hostonly.recording(record))
         stack.enter_context(launchkit.use_store("memory:"))
         yield cuda
+
+
+def core_seen() -> str:
+    """Return which core launches take here, ``c`` or ``python``, as two launches show.
+
+    Resets ``launchkit.stats()``: that of C alone counts fast launches without being asked.
+    """
+    kernel = triton.jit(noop_kernels.noop_0.fn)
+    launchkit.stats(reset=True)
+    for _ in range(2):
+        launchkit.launch(kernel, (1,))
+    (row,) = launchkit.stats(reset=True).values()
+    return "python" if row.fast is None else "c"
 
 
 def keep_freed_memory() -> bool:

@@ -1,0 +1,93 @@
+"""``launchkit bench soak``: does memory stay flat over millions of launches? A command.
+
+Exit codes: 0 flat, 1 memory grew, 2 bad use.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from launchkit import jsonio
+from launchkit.tools.bench_output import (
+    AsJson,
+    Output,
+    benchmark,
+    check_at_least,
+    check_output,
+    check_settings,
+    plain_table,
+    print_title,
+    where,
+    wide_console,
+    write,
+)
+
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", help="A kind of launch; may be given several times. Default: all."),
+]
+
+
+def soak(
+    launches: Annotated[int, typer.Option(help="Launches in all.")] = 1_000_000,
+    case: Cases = None,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Make millions of launches of each kind and see whether the process grows."""
+    check_at_least("--launches", launches, 1)
+    check_output(output)
+    check_settings()
+    module = benchmark("soak")
+    names = tuple(dict.fromkeys(case or module.CASES))
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("launches", total=launches)
+        document = module.measure(
+            names, launches, advance=lambda made: progress.advance(task, made)
+        )
+    data = jsonio.dumps(document)
+    try:
+        if as_json:
+            typer.echo(data, nl=False)
+        else:
+            show(document)
+    finally:
+        if output is not None:
+            write(output, data)
+    if not document["flat"]:
+        raise typer.Exit(1)
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the result as a table: a line per kind of launch."""
+    console = wide_console()
+    flat = "flat" if document["flat"] else "memory grew"
+    print_title(console, f"{document['launches']:,} launches: {flat} ({where(document)})")
+    table = plain_table()
+    for heading in ("case", "launches", "fast", "Triton", "replays", "bytes/launch", "KiB", "flat"):
+        table.add_column(heading, justify="left" if heading == "case" else "right", no_wrap=True)
+    for row in document["rows"]:
+        slow = sum(row["through_triton"].values())
+        table.add_row(
+            row["case"],
+            f"{row['launches']:,}",
+            "-" if row["fast"] is None else f"{row['fast']:,}",
+            f"{slow:,}",
+            f"{row['replays']:,}",
+            f"{row['slope_bytes_per_launch']:.3f}",
+            f"{row['growth_bytes'] / 1024:.0f}",
+            "yes" if row["flat"] else "no",
+        )
+    console.print(table)
+    console.print(
+        "bytes/launch: the slope of resident memory over the launches of a case after its warm-up, "
+        "and KiB what that comes to.",
+        highlight=False,
+        markup=False,
+    )
