@@ -12,8 +12,6 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-import numpy as np
-
 from launchkit.errors import UsageError
 from launchkit.kernels.state_copy.batch_plan import Move
 from launchkit.kernels.state_copy.batched import collect_moves, do_mamba_copy_block
@@ -58,10 +56,13 @@ def cleanup_mamba_state_idx(
 
 
 class _Moved(NamedTuple):
-    """A row of the batch whose state moves."""
+    """The rows of a batch whose state moves, in batch order."""
 
-    row: int
-    move: Move
+    rows: list[int]
+    before: list[int]
+    """Columns that they come from."""
+    after: list[int]
+    """Columns that they go to."""
 
 
 def preprocess_mamba(
@@ -98,73 +99,85 @@ def preprocess_mamba(
     cleanup_mamba_state_idx(scheduler_output, mamba_state_idx)
     copy_bufs.offset = 0
     block_size = copy_bufs.mamba_spec.block_size
-    columns, moved = _columns(scheduler_output, block_size, mamba_state_idx, input_batch, requests)
-    args = (kv_cache_config, mamba_state_copy_funcs)
-    moves = [each.move for each in moved]
+    known, moved = _advance(scheduler_output, block_size, mamba_state_idx, input_batch, requests)
+    bias = _biases(_PRE, input_batch, moved.rows) if moved.rows else []
     if align_ctx is None:
-        collect_moves(copy_bufs, *args, copy_bufs.mamba_group_ids, moves, forward_context)
-    elif moved:
+        moves = [
+            Move(before, after, bias[at], requests[input_batch.req_ids[row]])
+            for at, (row, before, after) in enumerate(zip(*moved, strict=True))
+        ]
+        collect_moves(
+            copy_bufs, kv_cache_config, mamba_state_copy_funcs, copy_bufs.mamba_group_ids, moves,
+            forward_context,
+        )  # fmt: skip
+    elif moved.rows:
         align_ctx.bind(kv_cache_config, forward_context, mamba_state_copy_funcs, input_batch)
-    mamba_state_idx.update(zip(input_batch.req_ids, columns, strict=True))
-    if moved:
-        input_batch.num_accepted_tokens_cpu[[each.row for each in moved]] = 1
+    mamba_state_idx.update(known)
+    if not moved.rows:
+        return
+    input_batch.num_accepted_tokens_cpu[moved.rows] = 1
     if align_ctx is None:
         do_mamba_copy_block(copy_bufs)
-    elif moved:
-        _precopy(align_ctx, columns, moved)
+    else:
+        columns = [mamba_state_idx[req_id] for req_id in input_batch.req_ids]
+        _precopy(align_ctx, columns, moved, bias)
 
 
-def _columns(
+def _advance(
     scheduler_output: SchedulerOutput,
     block_size: int,
-    mamba_state_idx: MutableMapping[str, int],
+    mamba_state_idx: Mapping[str, int],
     input_batch: InputBatch,
     requests: Mapping[str, Request],
-) -> tuple[list[int], list[_Moved]]:
-    """Return the new column of every row, and the rows whose column was another one."""
+) -> tuple[dict[str, int], _Moved]:
+    """Return the columns that are new or others than before, and the rows whose state moves."""
     scheduled = scheduler_output.num_scheduled_tokens
-    columns: list[int] = []
-    moved: list[_Moved] = []
+    known: dict[str, int] = {}
+    moved = _Moved([], [], [])
     for row, req_id in enumerate(input_batch.req_ids):
-        request = requests[req_id]
-        computed = request.num_computed_tokens
+        computed = requests[req_id].num_computed_tokens
+        column = (computed + scheduled[req_id] - 1) // block_size
         before = mamba_state_idx.get(req_id)
+        if before == column:
+            continue
+        known[req_id] = column
         if before is None:
             before = (computed - 1) // block_size
-        column = (computed + scheduled[req_id] - 1) // block_size
-        columns.append(column)
         if before not in (-1, column):
-            bias = _accepted(_PRE, input_batch, row, req_id) - 1
-            moved.append(_Moved(row, Move(before, column, bias, request)))
-    return columns, moved
+            moved.rows.append(row)
+            moved.before.append(before)
+            moved.after.append(column)
+    return known, moved
 
 
-def _accepted(op: str, input_batch: InputBatch, row: int, req_id: str) -> int:
-    accepted = int(input_batch.num_accepted_tokens_cpu[row])
-    if accepted < 1:
+def _biases(op: str, input_batch: InputBatch, rows: Sequence[int]) -> list[int]:
+    """Return the accepted tokens less one of some rows, each of which accepted one at least."""
+    counts: list[int] = input_batch.num_accepted_tokens_cpu[rows].tolist()
+    if min(counts) < 1:
+        at = next(at for at, count in enumerate(counts) if count < 1)
+        req_id = input_batch.req_ids[rows[at]]
         raise UsageError(
-            f"{op}: request {req_id!r} has {accepted} accepted tokens. Count the token that is "
+            f"{op}: request {req_id!r} has {counts[at]} accepted tokens. Count the token that is "
             "always sampled: a step accepts at least 1.",
             op=op,
             request=req_id,
-            accepted=accepted,
+            accepted=counts[at],
         )
-    return accepted
+    return [count - 1 for count in counts]
 
 
 def _precopy(
-    context: MambaSpecDecodeGPUContext, columns: Sequence[int], moved: Sequence[_Moved]
+    context: MambaSpecDecodeGPUContext, columns: Sequence[int], moved: _Moved, bias: Sequence[int]
 ) -> None:
     """Hand the moves to the fused kernel, in batch order."""
     num_reqs = len(columns)
     state_idx, src_col = context.mamba_state_idx_buf, context.precopy_src_col_buf
     token_bias = context.precopy_token_bias_buf
-    rows = [each.row for each in moved]
     state_idx.np[:num_reqs] = columns
     src_col.np[:num_reqs] = -1
-    src_col.np[rows] = [each.move.src_col for each in moved]
+    src_col.np[moved.rows] = moved.before
     token_bias.np[:num_reqs] = 0
-    token_bias.np[rows] = [each.move.bias for each in moved]
+    token_bias.np[moved.rows] = bias
     for buffer in (state_idx, src_col, token_bias):
         buffer.copy_to_gpu(num_reqs)
     context.run_fused_precopy(num_reqs, state_idx.gpu, src_col.gpu, token_bias.gpu, None)
@@ -193,12 +206,13 @@ def postprocess_mamba(
     in_place: list[int] = []
     drafts = scheduler_output.scheduled_spec_decode_tokens
     block_size = copy_bufs.mamba_spec.block_size
+    rows = range(len(input_batch.req_ids))
+    biases = _biases(_POST, input_batch, rows) if rows else []
     for row, req_id in enumerate(input_batch.req_ids):
         request = requests[req_id]
         scheduled = scheduler_output.num_scheduled_tokens[req_id]
         running = request.num_computed_tokens + scheduled - len(drafts.get(req_id, ()))
-        accepted = _accepted(_POST, input_batch, row, req_id)
-        aligned = (running + accepted - 1) // block_size * block_size
+        aligned = (running + biases[row]) // block_size * block_size
         if aligned < max(running, 1):
             continue
         if req_id not in mamba_state_idx:
@@ -213,7 +227,8 @@ def postprocess_mamba(
         copy_bufs, kv_cache_config, mamba_state_copy_funcs, copy_bufs.mamba_group_ids, moves,
         forward_context,
     )  # fmt: skip
-    input_batch.num_accepted_tokens_cpu[np.array(in_place, np.intp)] = 1
+    if in_place:
+        input_batch.num_accepted_tokens_cpu[in_place] = 1
     do_mamba_copy_block(copy_bufs)
 
 

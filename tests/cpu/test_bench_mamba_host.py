@@ -1,0 +1,53 @@
+"""The rows of the host benchmark do what their labels say."""
+
+from __future__ import annotations
+
+import pytest
+
+from launchkit.benchmarks import mamba_host
+
+LAYERS, REQS = 3, 5
+
+
+@pytest.fixture
+def rows(host):
+    return mamba_host.host_rows(LAYERS, REQS, device="cpu")
+
+
+def launches_of(host, rows, op, variant):
+    (row,) = [r for r in rows if (r.labels["op"], r.labels["variant"]) == (op, variant)]
+    host.clear()
+    row.loop(2)
+    return [launch.grid for launch in host.launches()]
+
+
+def test_every_row_is_labelled_with_its_case(rows):
+    assert all((row.labels["layers"], row.labels["reqs"]) == (LAYERS, REQS) for row in rows)
+    assert len({(row.labels["op"], row.labels["variant"]) for row in rows}) == len(rows) == 8
+
+
+def test_states_move_in_one_launch_where_all_move_and_in_none_else(host, rows):
+    copies = LAYERS * 2 * REQS
+    for variant, first in (
+        (mamba_host.STATE_BY_STATE, copies),
+        (mamba_host.BATCHED, copies),
+        (mamba_host.FUSED, REQS),
+    ):
+        moving = launches_of(host, rows, mamba_host.MOVES, variant)
+        assert [grid[0] for grid in moving] == [first] * 2
+        assert launches_of(host, rows, mamba_host.QUIET, variant) == []
+    assert len(launches_of(host, rows, mamba_host.AFTER, mamba_host.FUSED)) == 2
+    assert launches_of(host, rows, mamba_host.STAGE, mamba_host.FUSED) == []
+
+
+def test_variants_collect_the_same_copies(host):
+    collected = []
+    case = mamba_host.HostCase(LAYERS, REQS, "cpu")
+    for variant in (mamba_host.STATE_BY_STATE, mamba_host.BATCHED):
+        case.batch.num_accepted_tokens_cpu[:] = 2
+        case.preprocess(variant, 1)
+        copies = case.buffers.preprocess
+        columns = (copies.src_ptrs.np, copies.dst_ptrs.np, copies.sizes.np)
+        collected.append([column[: copies.offset].tolist() for column in columns])
+        assert case.batch.num_accepted_tokens_cpu.tolist() == [1] * REQS
+    assert collected[0] == collected[1]
