@@ -13,7 +13,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 from launchkit import jsonio
-from launchkit.tools import bench_copy, bench_differential, bench_libraries, bench_mamba, bench_soak
+from launchkit.tools import (
+    bench_copy,
+    bench_differential,
+    bench_indices,
+    bench_libraries,
+    bench_mamba,
+    bench_soak,
+)
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
@@ -31,6 +38,7 @@ from launchkit.tools.bench_output import (
 app = typer.Typer(invoke_without_command=True)
 app.command("mamba", help=bench_mamba.HELP)(bench_mamba.mamba)
 app.command("copy", help=bench_copy.HELP)(bench_copy.copy)
+app.command("indices")(bench_indices.indices)
 app.command("libraries")(bench_libraries.libraries)
 app.command("differential")(bench_differential.differential)
 app.command("soak")(bench_soak.soak)
