@@ -11,7 +11,7 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from launchkit.dispatch.native.fronts import MISS
 
@@ -31,7 +31,8 @@ EXCLUDED = "install() leaves this kernel out"
 _lock = threading.RLock()  # a finalizer may launch while it is held
 _through_triton: Counter[tuple[str, str]] = Counter()
 _fast: Counter[str] = Counter()
-# Where C cores count: one 64-bit number per kernel name, however many kernels have it.
+# Where C cores count: two numbers of 64 bits per kernel name, however many kernels have it: its
+# own launches, and those of op plans.
 _counted_in_c: dict[str, array[int]] = {}
 # Names of kernels whose launches have gone uncounted.
 _uncounted: set[str] = set()
@@ -50,7 +51,7 @@ def counted(kernel: str, launch: Callable[..., Any]) -> Callable[..., Any]:
     count_into = getattr(launch, "count_into", None)
     with _lock:
         if count_into is not None:
-            count_into(_counted_in_c.setdefault(kernel, array("Q", [0])))
+            count_into(_counted_in_c.setdefault(kernel, array("Q", [0, 0])))
             return launch
         if not _askers:
             _uncounted.add(kernel)
@@ -83,19 +84,29 @@ def end() -> bool:
         return _askers == 0
 
 
-def snapshot() -> tuple[dict[tuple[str, str], int], dict[str, int | None]]:
-    """Return launches through Triton by (kernel, reason), and fast ones by kernel.
+class Counts(NamedTuple):
+    """What was launched since the process began, or ``reset``."""
 
-    The latter are None for kernels of the Python core where nobody has asked for them yet.
-    """
+    through_triton: dict[tuple[str, str], int]
+    """By (kernel, reason)."""
+    fast: dict[str, int | None]
+    """By kernel, those of replays included; None for kernels of the Python core where nobody has
+    asked for them yet."""
+    replayed: dict[str, int]
+    """By kernel: fast launches that a replay of an op made."""
+
+
+def snapshot() -> Counts:
+    """Return every count."""
     with _lock:
         fast: dict[str, int | None] = dict(_fast)
-        for name, number in _counted_in_c.items():
-            if number[0]:
-                fast[name] = number[0] + _fast[name]
+        replayed = {name: numbers[1] for name, numbers in _counted_in_c.items() if numbers[1]}
+        for name, numbers in _counted_in_c.items():
+            if any(numbers):
+                fast[name] = sum(numbers) + _fast[name]
         if not _ever_asked:
             fast.update(dict.fromkeys(_uncounted))
-        return dict(_through_triton), fast
+        return Counts(dict(_through_triton), fast, replayed)
 
 
 def reset() -> None:
@@ -104,6 +115,6 @@ def reset() -> None:
     with _lock:
         _through_triton.clear()
         _fast.clear()
-        for number in _counted_in_c.values():
-            number[0] = 0
+        for numbers in _counted_in_c.values():
+            numbers[0] = numbers[1] = 0
         _ever_asked = _askers > 0

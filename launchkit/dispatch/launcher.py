@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from torch.compiler import is_compiling
@@ -25,7 +26,7 @@ from launchkit.dispatch.launch_path import (
     TritonLauncher,
 )
 from launchkit.dispatch.layers import KernelParts, own_layer, take_apart
-from launchkit.dispatch.native import entries
+from launchkit.dispatch.native import entries, extension
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.errors import NotAutotunedError
 
@@ -85,6 +86,7 @@ def launch(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     return launcher.slow(grid, args, kwargs) if result is MISS else result
 
 
+@entries.adopted_launch
 def launch_adopted(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Launch without asking whether torch.compile is tracing: what ``kernel[grid]`` of our own
     kernels does, which Dynamo traces by itself and never calls.
@@ -158,6 +160,16 @@ def _refuse(launcher: Launcher) -> None:
 
 
 entries.configure(launch_adopted, adopt, _refuse)
+
+
+def is_interpreting() -> bool:
+    """Tell whether kernels run in Python, under TRITON_INTERPRET=1."""
+    return seam.interpreting()
+
+
+def recording_extension() -> ModuleType | None:
+    """Return the C extension if it can record all launches; else they need a launch slot."""
+    return extension.active()
 
 
 def launch_slot_is_set() -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
@@ -24,6 +26,8 @@ MAX_OP_PLANS = 512
 """Plans kept per op; beyond it the oldest quarter goes."""
 
 _LONGEST_WAIT = 64
+_REPLAYS = "replays"
+_all_plans: weakref.WeakSet[Any] = weakref.WeakSet()
 # Device types of DLPack.
 _CPU, _CUDA = 1, 2
 
@@ -92,8 +96,12 @@ class OpPlans:
 
     def __init__(self, op: Callable[..., Any], native: Any) -> None:
         self._op = op
+        self.name = f"{op.__module__}.{op.__qualname__}"
         self._native = native
         self._refusals: dict[bytes, _Refusal] = {}
+        # What was counted before stats(reset=True).
+        self._before: Counter[str] = Counter()
+        _all_plans.add(self)
         self.core: Any = None
         parameters = list(inspect.signature(op).parameters.values())
         if native is not None and len(parameters) <= MAX_PARAMS and extension.makes_op_plans():
@@ -119,6 +127,15 @@ class OpPlans:
     def reasons(self) -> dict[str, int]:
         """How many calls ran the op as it is, by reason."""
         return {} if self.core is None else dict(self.core.reasons)
+
+    def counted(self) -> tuple[int, Counter[str]]:
+        """Return replays and calls as it is by reason, since ``stats(reset=True)``."""
+        since = Counter(self.reasons) - self._before
+        return self.replays - self._before[_REPLAYS], since
+
+    def start_counting(self) -> None:
+        """Let ``counted`` begin here."""
+        self._before = Counter({**self.reasons, _REPLAYS: self.replays})
 
     def __len__(self) -> int:
         return 0 if self.core is None else len(self.core.plans())
@@ -235,6 +252,26 @@ class OpPlans:
             planned=str(_described(planned_)),
             expected=str(expected),
         )
+
+
+def counts() -> dict[str, tuple[int, Counter[str]]]:
+    """Return replays and calls as it is by reason, of each op that was called, by name.
+
+    Of ops that are gone nothing is known any more.
+    """
+    found: dict[str, tuple[int, Counter[str]]] = {}
+    for plans in list(_all_plans):
+        replays, reasons = plans.counted()
+        if replays or reasons:
+            before = found.get(plans.name, (0, Counter()))
+            found[plans.name] = before[0] + replays, before[1] + reasons
+    return found
+
+
+def reset_counts() -> None:
+    """Let ``counts`` begin here."""
+    for plans in list(_all_plans):
+        plans.start_counting()
 
 
 def _described(plan: Any) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from launchkit.dispatch import counting, launcher
+from launchkit.dispatch import counting, launcher, op_plans
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -20,7 +20,10 @@ class KernelStats:
     kernel: str
     """Its declared name, or ``module.qualname`` of its function."""
     fast: int | None
-    """Launches that took the shortcut; None: nobody counted (see ``count_launches``)."""
+    """Launches that took the shortcut, those of replays included; None: nobody counted (see
+    ``count_launches``)."""
+    replayed: int
+    """How many of them a replay of a planned op made."""
     through_triton: Mapping[str, int]
     """Launches that took the long way, by reason; counted always."""
 
@@ -32,14 +35,45 @@ class KernelStats:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         reasons = dict(sorted(self.through_triton.items()))
-        return {"kernel": self.kernel, "fast": self.fast, "through_triton": reasons}
+        return {
+            "kernel": self.kernel,
+            "fast": self.fast,
+            "replayed": self.replayed,
+            "through_triton": reasons,
+        }
+
+
+@dataclass(frozen=True)
+class OpStats:
+    """The calls of a planned op since it was made or ``stats(reset=True)``."""
+
+    op: str
+    """``module.qualname`` of its function."""
+    replays: int
+    """Calls that were replayed from a plan."""
+    as_it_is: Mapping[str, int]
+    """Calls that ran the function, by reason; ``watched`` are those that a plan may have come of."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "op": self.op,
+            "replays": self.replays,
+            "as_it_is": dict(sorted(self.as_it_is.items())),
+        }
 
 
 class LaunchStats(Mapping[str, KernelStats]):
-    """``KernelStats`` by kernel name, sorted; printed, it is a table."""
+    """``KernelStats`` by kernel name, sorted, and ``ops``; printed, it is a table."""
 
-    def __init__(self, rows: Mapping[str, KernelStats]) -> None:
+    def __init__(
+        self,
+        rows: Mapping[str, KernelStats],
+        ops: Mapping[str, OpStats] = MappingProxyType({}),
+    ) -> None:
         self._rows = dict(sorted(rows.items()))
+        self.ops: Mapping[str, OpStats] = dict(sorted(ops.items()))
+        """Planned ops that were called, by name. Ops of one name are counted together."""
 
     def __getitem__(self, kernel: str) -> KernelStats:
         return self._rows[kernel]
@@ -51,46 +85,66 @@ class LaunchStats(Mapping[str, KernelStats]):
         return len(self._rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON: ``{"kernels": [{kernel, fast, through_triton}, ...]}``."""
-        return {"kernels": [row.as_dict() for row in self._rows.values()]}
+        """Return plain data for JSON: ``kernels`` and ``ops``, a list each (docs/json.md)."""
+        return {
+            "kernels": [row.as_dict() for row in self._rows.values()],
+            "ops": [op.as_dict() for op in self.ops.values()],
+        }
 
     def __str__(self) -> str:
-        lines = [f"{'fast':>10}  {'Triton':>10}  kernel"]
+        lines = [f"{'fast':>10}  {'replayed':>10}  {'Triton':>10}  kernel"]
         for row in self._rows.values():
             fast = "-" if row.fast is None else row.fast
-            lines.append(f"{fast:>10}  {row.slow:>10}  {row.kernel}")
-            lines += [
-                f"{'':10}  {count:>10}    {reason}"
-                for reason, count in sorted(row.through_triton.items())
-            ]
+            lines.append(f"{fast:>10}  {row.replayed or '':>10}  {row.slow:>10}  {row.kernel}")
+            lines += _reason_lines(row.through_triton)
+        if self.ops:
+            lines.append(f"{'':10}  {'replays':>10}  {'as it is':>10}  op")
+        for op in self.ops.values():
+            total = sum(op.as_it_is.values())
+            lines.append(f"{'':10}  {op.replays:>10}  {total:>10}  {op.op}")
+            lines += _reason_lines(op.as_it_is)
         return "\n".join(lines)
+
+
+def _reason_lines(counts: Mapping[str, int]) -> list[str]:
+    return [f"{'':22}  {count:>10}    {reason}" for reason, count in sorted(counts.items())]
 
 
 def stats(*, reset: bool = False) -> LaunchStats:
     """Return how the launches of each kernel went, for kernels that launchkit has launched.
 
-    Launches through Triton are counted always, by reason, and fast ones of the C core as well.
+    Launches through Triton are counted always, by reason, and fast ones of the C core as well,
+    those in replays of planned ops included, whose calls are in ``ops``.
     Those of the Python core, where a counter costs, are only while ``count_launches`` is on. A launch
     through an autotuner with a ``run`` of its own is counted with that reason, and under
     ``install()`` what it launches beneath is counted as well, its benchmarks included. A
     launch that raises is not counted.
 
     Args:
-        reset: start all counts again from here.
+        reset: start all counts again from here; ``op_plans`` of an op goes on counting.
     """
-    slow, fast = counting.snapshot()
+    found = counting.snapshot()
+    ops = op_plans.counts()
     if reset:
         counting.reset()
-    names = {kernel for kernel, _ in slow} | {kernel for kernel, count in fast.items() if count}
+        op_plans.reset_counts()
+    names = {kernel for kernel, _ in found.through_triton}
+    names |= {kernel for kernel, count in found.fast.items() if count}
     return LaunchStats(
         {
             name: KernelStats(
                 name,
-                fast.get(name, 0),
-                {reason: count for (kernel, reason), count in slow.items() if kernel == name},
+                found.fast.get(name, 0),
+                found.replayed.get(name, 0),
+                {
+                    reason: count
+                    for (kernel, reason), count in found.through_triton.items()
+                    if kernel == name
+                },
             )
             for name in names
-        }
+        },
+        {name: OpStats(name, replays, reasons) for name, (replays, reasons) in ops.items()},
     )
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,8 @@ __all__ = [
     "recording",
     "set_device",
     "set_stream",
+    "unwatch_mode",
+    "watch_mode",
 ]
 
 
@@ -63,6 +65,7 @@ class _Mode:
 
 _lock = threading.RLock()
 _mode: _Mode | None = None
+_watchers: list[Callable[[bool], object]] = []
 
 
 class HostOnlySession:
@@ -116,6 +119,7 @@ def activate(
     with _lock:
         if _mode is None:
             _mode = _enter(facts, devices, Path(cache_dir).absolute() if cache_dir else None)
+            _tell()
         elif (_mode.arch, _mode.devices) != (arch, devices):
             raise HostOnlyError(
                 f"host-only mode is active for sm_{_mode.arch} with {_mode.devices} device(s), "
@@ -156,6 +160,7 @@ def deactivate() -> None:
     global _mode
     with _lock:
         mode, _mode = _mode, None
+        _tell()
         if mode is not None:
             mode.undo.close()
 
@@ -167,6 +172,24 @@ atexit.register(deactivate)
 def is_active() -> bool:
     """Whether host-only mode is active in this process."""
     return _mode is not None
+
+
+def watch_mode(callback: Callable[[bool], object]) -> None:
+    """Call ``callback`` now and at each change with whether the mode is active."""
+    with _lock:
+        _watchers.append(callback)
+        callback(_mode is not None)
+
+
+def unwatch_mode(callback: Callable[[bool], object]) -> None:
+    """Take back one ``watch_mode``; of a callback that does not watch: does nothing."""
+    with _lock, suppress(ValueError):
+        _watchers.remove(callback)
+
+
+def _tell() -> None:
+    for callback in tuple(_watchers):
+        callback(_mode is not None)
 
 
 def launches() -> list[HostLaunch]:

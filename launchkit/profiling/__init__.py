@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from launchkit.profiling.launch_profile import LaunchProfile, LaunchRow, RangeRow
+from launchkit.profiling.launch_profile import LaunchProfile
 from launchkit.profiling.ranges import annotate
+from launchkit.profiling.rows import LaunchRow, OpRow, PhaseFigures, RangeRow, ThreadRow
 
 if TYPE_CHECKING:
     from launchkit.profiling.recorder import profile_launches
 
-__all__ = ["LaunchProfile", "LaunchRow", "RangeRow", "annotate", "profile_launches"]
+__all__ = [
+    "LaunchProfile",
+    "LaunchRow",
+    "OpRow",
+    "PhaseFigures",
+    "RangeRow",
+    "ThreadRow",
+    "annotate",
+    "profile_launches",
+]
 
 
 def __getattr__(name: str) -> Any:

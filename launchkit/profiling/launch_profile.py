@@ -8,124 +8,140 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from launchkit.profiling.percentiles import percentile
-from launchkit.profiling.tally import Series, Tally
+from launchkit import jsonio
+from launchkit.profiling.rows import (
+    LaunchRow,
+    OpRow,
+    RangeRow,
+    ThreadRow,
+    figures,
+    order,
+    phased,
+    row_dict,
+)
+from launchkit.profiling.series import PHASES, REPLAY_PHASES
+from launchkit.profiling.tally import Tally
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True)
-class _Range:
-    path: tuple[str, ...]
-    layer: int | None
-
-
-@dataclass(frozen=True)
-class _KernelInRange(_Range):
-    kernel: str
-
-
-@dataclass(frozen=True)
-class _Figures:
-    launches: int
-    failed: int
-    dropped: int
-    total_us: float
-    median_us: float | None
-    p10_us: float | None
-    p90_us: float | None
-
-
-# A dataclass takes the fields of its last base first.
-@dataclass(frozen=True)
-class LaunchRow(_Figures, _KernelInRange):
-    """The launches of ``kernel`` made directly in the range ``path``.
-
-    ``path`` holds the names of the open ranges, outermost first, empty outside any range;
-    ``layer`` is that of the innermost range that has one. ``launches`` and ``total_us``
-    count every launch that returned, ``failed`` those that raised (they have no time). The
-    percentiles (linear interpolation) are of the first launches; ``dropped`` is how many
-    later ones they leave out. They are None where no launch returned.
-    """
-
-
-@dataclass(frozen=True)
-class RangeRow(_Figures, _Range):
-    """All launches inside the range ``path``, those in ranges nested in it included.
-
-    The fields are those of ``LaunchRow``, over all kernels.
-    """
 
 
 class LaunchProfile:
     """Host time per launch, by range and kernel; may be read while it is being recorded.
 
-    ``overhead_us`` is the recorder's share in the time of a launch (an empty start and stop
-    of the clock), measured before the recording; it is subtracted from every figure, none
-    below 0. ``added_us`` is all that recording adds to a launch, most of it outside the
-    figures: what the recorded program ran slower by. Not subtracted, as it depends on the
-    call: handing on many positional arguments (about 0.5 µs for 46).
+    ``overhead_us`` is the recorder's share in the time of a launch (of one from a plan of the C
+    core: reading the counter between its phases), measured before the recording; it is
+    subtracted from every figure, none below 0. ``added_us`` is all that recording adds to a
+    launch, most of it outside the figures: what the recorded program ran slower by. Without the C core
+    it depends on the call, too: handing on many positional arguments (about 0.5 µs for 46) is
+    not subtracted.
     """
 
-    def __init__(self, tally: Tally, overhead_ns: float, added_ns: float) -> None:
+    def __init__(
+        self, tally: Tally, overhead_ns: float, added_ns: float, mode: str | None = None
+    ) -> None:
         self._tally = tally
-        self._overhead_ns = overhead_ns
+        self._mode = mode
         self.overhead_us = overhead_ns / 1000
         self.added_us = added_ns / 1000
 
     @property
+    def mode(self) -> str:
+        """``cuda``; ``host-only`` where some launches were; ``interpreter`` where kernels run in
+        Python."""
+        return self._mode or ("host-only" if self.host_only else "cuda")
+
+    @property
     def host_only(self) -> bool:
         """Whether some launches ran in host-only mode, where no driver is called."""
+        self._tally.refresh()
         return self._tally.host_only_launches > 0
 
     @property
     def rows(self) -> tuple[LaunchRow, ...]:
-        """One row per range path, layer and kernel; most time first. Each launch is in one."""
-        series = self._tally.by_launch()
-        rows = (LaunchRow(*key, **self._figures(found)) for key, found in series.items())
-        return tuple(sorted(rows, key=lambda row: (*_order(row), row.kernel)))
+        """One row per range path, layer, kernel and op; most time first. Each launch is in one."""
+        rows = (
+            LaunchRow(path, layer, subject.kernel, subject.op, **phased(series, PHASES))
+            for (path, layer, subject), series in self._tally.by_subject().items()
+            if subject.kernel is not None
+        )
+        return tuple(sorted(rows, key=lambda row: (*order(row), row.kernel, row.op or "")))
+
+    @property
+    def ops(self) -> tuple[OpRow, ...]:
+        """One row per range path, layer and op whose replays were seen; most time first."""
+        rows = (
+            OpRow(path, layer, subject.op, **phased(series, REPLAY_PHASES))
+            for (path, layer, subject), series in self._tally.by_subject().items()
+            if subject.kernel is None and subject.op is not None
+        )
+        return tuple(sorted(rows, key=lambda row: (*order(row), row.op)))
 
     @property
     def ranges(self) -> tuple[RangeRow, ...]:
         """One row per range path and layer; most time first. A launch is in all around it."""
         series = self._tally.by_range()
-        rows = (RangeRow(*key, **self._figures(found)) for key, found in series.items())
-        return tuple(sorted(rows, key=_order))
+        rows = (RangeRow(*key, **figures(found)) for key, found in series.items())
+        return tuple(sorted(rows, key=order))
+
+    @property
+    def threads(self) -> tuple[ThreadRow, ...]:
+        """One row per thread that launched, in the order of their first launches."""
+        return tuple(
+            ThreadRow(total.name, total.launches, total.failed, max(0.0, total.total_ns) / 1000)
+            for total in self._tally.by_thread()
+            if total.launches or total.failed
+        )
+
+    @property
+    def lost(self) -> int:
+        """Launches that could not be recorded, since there was no memory or they nested too deep."""
+        self._tally.refresh()
+        return self._tally.lost
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as JSON types, with a schema version; the rows as in the tables."""
         return {
             "schema": SCHEMA_VERSION,
-            "mode": "host-only" if self.host_only else "cuda",
+            "mode": self.mode,
             "host_only_launches": self._tally.host_only_launches,
+            "lost": self.lost,
             "overhead_us": self.overhead_us,
             "added_us": self.added_us,
-            "rows": [_row_dict(row) for row in self.rows],
-            "ranges": [_row_dict(row) for row in self.ranges],
+            "rows": [row_dict(row) for row in self.rows],
+            "ops": [row_dict(row) for row in self.ops],
+            "ranges": [row_dict(row) for row in self.ranges],
+            "threads": [dataclasses.asdict(row) for row in self.threads],
         }
 
+    def to_json(self) -> bytes:
+        """Return ``to_dict()`` as JSON, in UTF-8; docs/json.md has its fields."""
+        return jsonio.dumps(self.to_dict())
+
     def table(self) -> Table:
-        """Return ``rows`` as a rich table that says what was left out and what was subtracted."""
+        """Return ``rows`` as a rich table that says what was left out and what was subtracted.
+
+        Below them stand the replays of planned ops, each as a whole; the medians of the phases
+        stand beside them where any are known.
+        """
         rows = self.rows
-        label = " (host-only: no driver was called)" if self.host_only else ""
+        lines: tuple[LaunchRow | OpRow, ...] = (*rows, *self.ops)
+        label = " (host-only: no driver was called)" if self.mode == "host-only" else ""
+        label = " (interpreted in Python)" if self.mode == "interpreter" else label
         table = Table(title=f"Host µs per launch{label}", caption=self._caption(rows))
         table.add_column("range", overflow="fold")
         table.add_column("layer", justify="right", no_wrap=True)
         table.add_column("kernel", overflow="fold")
-        for name in ("launches", "total", "median", "p10", "p90"):
+        phased_rows = any(any(line.phases.values()) for line in lines)
+        for name in ("launches", "total", "median", "p10", "p90", *(PHASES if phased_rows else ())):
             table.add_column(name, justify="right", no_wrap=True)
-        for row in rows:
-            cells = ("/".join(row.path) or "(no range)", _shown(row.layer), row.kernel)
-            figures = (row.total_us, row.median_us, row.p10_us, row.p90_us)
-            # Text, for a name may hold what rich would read as markup.
-            table.add_row(*map(Text, (*cells, str(row.launches), *map(_shown_us, figures))))
+        for line in lines:
+            table.add_row(*_cells(line, phased_rows))
         return table
 
     def __str__(self) -> str:
@@ -143,36 +159,24 @@ class LaunchProfile:
             parts.append(f"{failed} launches failed and are not counted")
         if dropped:
             parts.append(f"{dropped} launches beyond the sample limit are not in the percentiles")
+        if self.lost:
+            parts.append(f"{self.lost} launches could not be recorded")
         if self.host_only:
             parts.append(f"{self._tally.host_only_launches} launches were host-only")
         return "; ".join(parts)
 
-    def _figures(self, series: Series) -> dict[str, Any]:
-        ordered = sorted(series.samples)
-        total_ns = series.total_ns - series.launches * self._overhead_ns
 
-        def quantile_us(fraction: float) -> float | None:
-            if not ordered:
-                return None
-            return max(0.0, percentile(ordered, fraction) - self._overhead_ns) / 1000
-
-        return {
-            "launches": series.launches,
-            "failed": series.failed,
-            "dropped": series.dropped,
-            "total_us": max(0.0, total_ns) / 1000,
-            "median_us": quantile_us(0.5),
-            "p10_us": quantile_us(0.1),
-            "p90_us": quantile_us(0.9),
-        }
-
-
-def _order(row: LaunchRow | RangeRow) -> tuple[float, tuple[str, ...], bool, int]:
-    return -row.total_us, row.path, row.layer is not None, row.layer or 0
-
-
-def _row_dict(row: LaunchRow | RangeRow) -> dict[str, Any]:
-    return {**dataclasses.asdict(row), "path": list(row.path)}
+def _cells(row: LaunchRow | OpRow, with_phases: bool) -> list[Text]:
+    if isinstance(row, OpRow):
+        what = f"{row.op}, replayed"
+    else:
+        what = row.kernel if row.op is None else f"{row.kernel} in {row.op}"
+    cells = ["/".join(row.path) or "(no range)", _shown(row.layer), what, str(row.launches)]
+    cells += map(_shown_us, (row.total_us, row.median_us, row.p10_us, row.p90_us))
+    if with_phases:
+        cells += [_shown_us(phase.median_us if phase else None) for phase in row.phases.values()]
+    # Text, for a name may hold what rich would read as markup.
+    return [Text(cell) for cell in cells]
 
 
 def _shown(value: int | None) -> str:

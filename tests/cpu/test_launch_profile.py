@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from array import array
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from rich.console import Console
 
 from launchkit.profiling import LaunchProfile, LaunchRow, RangeRow, tally
 from launchkit.profiling.percentiles import percentile
-from launchkit.profiling.tally import MORE_RANGES, RangeNode, Tally
+from launchkit.profiling.series import Times
+from launchkit.profiling.tally import MORE_RANGES, Batch, RangeNode, Subject, Tally
 
 LIMIT = 1000
 
@@ -23,11 +25,16 @@ def add(
     counts: Tally, node: RangeNode, kernel: str, *times_ns: int, host_only: bool = False
 ) -> None:
     for elapsed_ns in times_ns:
-        counts.add(node, kernel, elapsed_ns, host_only)
+        times = Times(1, elapsed_ns, array("q", [elapsed_ns]))
+        counts.add(node, Batch(Subject(kernel, None), counts.thread(), times, host_only=host_only))
 
 
-def profile(counts: Tally, overhead_ns: float = 0) -> LaunchProfile:
-    return LaunchProfile(counts, overhead_ns, added_ns=700)
+def fail(counts: Tally, node: RangeNode, kernel: str) -> None:
+    counts.add(node, Batch(Subject(kernel, None), counts.thread(), Times(1), failed=True))
+
+
+def profile(counts: Tally) -> LaunchProfile:
+    return LaunchProfile(counts, 50, added_ns=700)
 
 
 def printed(result: LaunchProfile, width: int = 120) -> str:
@@ -47,28 +54,30 @@ def test_percentiles_are_numpys(values: list[int], fraction: float) -> None:
 
 
 class TestRows:
-    def test_a_row_has_the_figures_of_its_launches_less_the_overhead(self) -> None:
+    def test_a_row_has_the_figures_of_its_launches(self) -> None:
         counts = Tally(LIMIT)
-        times_ns = [5050, 1050, 2050, 3050, 14050]
+        times_ns = [5000, 1000, 2000, 3000, 14000]
         add(counts, counts.child(counts.root, "ssd", 3), "scan", *times_ns)
-        (row,) = profile(counts, overhead_ns=50).rows
+        (row,) = profile(counts).rows
         assert row == LaunchRow(
             path=("ssd",),
             layer=3,
             kernel="scan",
+            op=None,
             launches=5,
             failed=0,
             dropped=0,
-            total_us=pytest.approx((sum(times_ns) - 5 * 50) / 1000),
+            total_us=pytest.approx(sum(times_ns) / 1000),
             median_us=pytest.approx(3.0),
-            p10_us=pytest.approx((np.percentile(times_ns, 10) - 50) / 1000),
-            p90_us=pytest.approx((np.percentile(times_ns, 90) - 50) / 1000),
+            p10_us=pytest.approx(np.percentile(times_ns, 10) / 1000),
+            p90_us=pytest.approx(np.percentile(times_ns, 90) / 1000),
+            phases=dict.fromkeys(("find", "grid", "driver")),
         )
 
     def test_no_figure_falls_below_zero(self) -> None:
         counts = Tally(LIMIT)
-        add(counts, counts.root, "k", 10, 20)
-        (row,) = profile(counts, overhead_ns=50).rows
+        add(counts, counts.root, "k", -10, -20)
+        (row,) = profile(counts).rows
         assert (row.total_us, row.median_us, row.p10_us, row.p90_us) == (0, 0, 0, 0)
 
     def test_the_layer_is_that_of_the_innermost_range_with_one(self) -> None:
@@ -102,7 +111,7 @@ class TestRows:
         add(counts, block, "k", 2000)
         add(counts, ssd, "k", 3000)
         add(counts, ssd, "other", 7000)
-        counts.add_failure(ssd, "other")
+        fail(counts, ssd, "other")
         outer, inner = profile(counts).ranges
         assert outer == RangeRow(
             ("block",), 1, 3, 1, 0, 12.0, 3.0, pytest.approx(2.2), pytest.approx(6.2)
@@ -111,7 +120,7 @@ class TestRows:
 
     def test_a_kernel_that_only_failed_has_no_percentiles(self) -> None:
         counts = Tally(LIMIT)
-        counts.add_failure(counts.root, "k")
+        fail(counts, counts.root, "k")
         (row,) = profile(counts).rows
         assert (row.launches, row.failed, row.total_us, row.median_us) == (0, 1, 0.0, None)
 
@@ -147,7 +156,7 @@ class TestBounds:
         add(counts, counts.root, "k", 1000)
         counts.close()
         add(counts, counts.root, "k", 1000, host_only=True)
-        counts.add_failure(counts.root, "k")
+        fail(counts, counts.root, "k")
         result = profile(counts)
         assert [(row.launches, row.failed) for row in result.rows] == [(1, 0)]
         assert not result.host_only
@@ -157,10 +166,10 @@ class TestOutput:
     def example(self, host_only: bool) -> LaunchProfile:
         counts = Tally(samples_per_row=2)
         ssd = counts.child(counts.child(counts.root, "block", 1), "ssd", None)
-        add(counts, ssd, "scan", 1050, 3050, 5050, host_only=host_only)
-        add(counts, counts.root, "[bold]k", 2050)
-        counts.add_failure(counts.root, "[bold]k")
-        return profile(counts, overhead_ns=50)
+        add(counts, ssd, "scan", 1000, 3000, 5000, host_only=host_only)
+        add(counts, counts.root, "[bold]k", 2000)
+        fail(counts, counts.root, "[bold]k")
+        return profile(counts)
 
     def test_the_dictionary_is_json_and_holds_every_row(self) -> None:
         result = self.example(host_only=True)
@@ -172,6 +181,8 @@ class TestOutput:
             "path": ["block", "ssd"],
             "layer": 1,
             "kernel": "scan",
+            "op": None,
+            "phases": dict.fromkeys(("find", "grid", "driver")),
             "launches": 3,
             "failed": 0,
             "dropped": 1,

@@ -1,26 +1,19 @@
-"""profile_launches: exact figures on a fake clock, then through the real dispatcher."""
+"""profile_launches without the C core: exact figures on a fake clock."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-import triton
-import triton.language as tl
 
-import launchkit.dispatch.launcher as real_launcher
-from launchkit import clock, hostonly
-from launchkit.dispatch.decorator import autotuned
+from launchkit import clock
 from launchkit.errors import UsageError
 from launchkit.profiling import annotate, profile_launches, ranges, recorder
 
 TICK_NS = 10
 """What reading the fake clock costs."""
-
-pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 
 
 class FakeClock:
@@ -40,6 +33,12 @@ class FakeLauncher:
         self._plain: dict[str, Callable[..., object]] = {}
         self._wrap: Callable[..., Callable[..., object]] | None = None
         self.fast: dict[str, Callable[..., object]] = {}
+
+    def recording_extension(self) -> None:
+        return None
+
+    def is_interpreting(self) -> bool:
+        return False
 
     def set_launch_slot(self, wrap: Callable[..., Callable[..., object]] | None) -> None:
         self._wrap = wrap
@@ -293,91 +292,3 @@ class TestStartAndEnd:
             pass
         with profile_launches():
             pass
-
-
-@triton.jit
-def fill(out, n, WIDTH: tl.constexpr):
-    at = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
-    tl.store(out + at, at, mask=at < n)
-
-
-def tuned_fill() -> Any:
-    configs = [triton.Config({"WIDTH": width}) for width in (32, 64)]
-    return autotuned(configs=configs, key=["n"])(fill)
-
-
-class TestThroughTheDispatcher:
-    """Launches of real kernels, in host-only mode, on the real clock."""
-
-    @pytest.fixture(autouse=True)
-    def host_only(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-        cache_dir = tmp_path_factory.getbasetemp() / "host-only"
-        with hostonly.activate(arch=90, cache_dir=cache_dir):
-            yield
-
-    @pytest.fixture
-    def out(self) -> torch.Tensor:
-        return torch.zeros(64, dtype=torch.int32)
-
-    def test_every_spelling_of_a_launch_is_recorded_once(self, out: torch.Tensor) -> None:
-        tuned, repeats = tuned_fill(), 3
-        with profile_launches() as profile, annotate("fill", layer=5):
-            for _ in range(repeats):
-                with annotate("grid"):
-                    tuned[(2,)](out, 64)
-                with annotate("launch_autotuned"):
-                    real_launcher.launch_autotuned(tuned, (2,), out, n=64)
-                with annotate("launch"):
-                    real_launcher.launch(fill, (2,), out, 64, WIDTH=32)
-        counts = {row.path[-1]: (row.layer, row.launches) for row in profile.rows}
-        assert counts == {
-            "grid": (5, repeats),
-            "launch_autotuned": (5, repeats),
-            "launch": (5, repeats),
-        }
-        assert all(row.total_us > 0 for row in profile.rows)
-        assert {row.kernel.rpartition(".")[2] for row in profile.rows} == {"fill"}
-
-    def test_recorded_launches_launch_what_unrecorded_ones_do(self, out: torch.Tensor) -> None:
-        tuned = tuned_fill()
-
-        def launch_all() -> list[tuple[Any, ...]]:
-            hostonly.clear()
-            tuned[(2,)](out, 64)
-            real_launcher.launch(fill, (3,), out, 50, WIDTH=32)
-            return [(done.kernel, done.grid, done.params) for done in hostonly.launches()]
-
-        launch_all()
-        unrecorded = launch_all()
-        with profile_launches():
-            recorded = launch_all()
-        assert recorded == unrecorded
-        assert len(recorded) == 2
-
-    def test_leaving_restores_each_kernels_own_launch_function(self, out: torch.Tensor) -> None:
-        tuned = tuned_fill()
-        for _ in range(2):
-            tuned[(2,)](out, 64)
-        before = real_launcher.adopt(tuned).fast
-        with profile_launches():
-            assert real_launcher.adopt(tuned).fast is not before
-            late = tuned_fill()
-            late[(2,)](out, 64)
-        assert real_launcher.adopt(tuned).fast is before
-        with profile_launches() as after:
-            pass
-        late[(2,)](out, 64)
-        assert after.rows == ()
-
-    def test_a_launch_that_triton_refuses_is_counted_as_failed(self, out: torch.Tensor) -> None:
-        with profile_launches() as profile, pytest.raises(TypeError):
-            real_launcher.launch(fill, (2,), out, WIDTH=32)
-        (row,) = profile.rows
-        assert (row.launches, row.failed) == (0, 1)
-
-    def test_host_only_figures_are_labelled(self, out: torch.Tensor) -> None:
-        with profile_launches() as profile:
-            assert not profile.host_only
-            real_launcher.launch(fill, (2,), out, 64, WIDTH=32)
-        assert profile.host_only
-        assert profile.to_dict()["mode"] == "host-only"

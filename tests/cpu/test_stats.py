@@ -16,6 +16,7 @@ from launchkit.dispatch import counting
 
 X = torch.empty(128)
 NAME = "sample_kernels.copy"
+OP = f"{__name__}.copy_twice"
 
 
 @pytest.fixture(autouse=True)
@@ -135,6 +136,11 @@ def test_key_that_cannot_be_stored_is_a_reason():
     assert reasons() == {counting.NO_CONFIG: 2}
 
 
+def copy_twice(x, y):
+    for _ in range(2):
+        launchkit.launch(sample_kernels.copy, (1,), x, y, 100, 3, BLOCK=16)
+
+
 class frozen(int):
     """An int that is no plain one."""
 
@@ -204,10 +210,68 @@ def test_table_and_plain_data_hold_every_kernel_and_reason():
         launch(plain(), 3, BLOCK=16)
     found = launchkit.stats()
     assert [line.split() for line in str(found).splitlines()] == [
-        ["fast", "Triton", "kernel"],
+        ["fast", "replayed", "Triton", "kernel"],
         ["2", "1", NAME],
         ["1", *counting.FIRST.split()],
     ]
     assert found.as_dict() == {
-        "kernels": [{"kernel": NAME, "fast": 2, "through_triton": {counting.FIRST: 1}}]
+        "kernels": [
+            {"kernel": NAME, "fast": 2, "replayed": 0, "through_triton": {counting.FIRST: 1}}
+        ],
+        "ops": [],
     }
+
+
+class TestOps:
+    @pytest.fixture
+    def op(self, c_core):
+        """An op that was watched in one call and replayed in three."""
+        launchkit.launch(sample_kernels.copy, (1,), X, X, 100, 3, BLOCK=16)
+        op = launchkit.planned(copy_twice)
+        launchkit.stats(reset=True)
+        for _ in range(4):
+            op(X, torch.empty(128))
+        return op
+
+    def test_launches_of_replays_are_counted_as_fast_and_by_themselves(self, op):
+        found = launchkit.stats()[NAME]
+        assert (found.fast, found.replayed, found.slow) == (8, 6, 0)
+
+    def test_calls_of_an_op_are_counted_by_what_became_of_them(self, op):
+        with pytest.raises(AttributeError):
+            op(3, 4)
+        found = launchkit.stats().ops[OP]
+        assert (found.replays, dict(found.as_it_is)) == (3, dict(op.op_plans.reasons))
+        assert found.as_it_is["watched"] == 1
+        assert sum(found.as_it_is.values()) == 2
+
+    def test_reset_starts_again_and_the_op_goes_on_counting(self, op):
+        launchkit.stats(reset=True)
+        assert dict(launchkit.stats().ops) == {}
+        op(X, torch.empty(128))
+        found = launchkit.stats()
+        assert (found[NAME].fast, found[NAME].replayed) == (2, 2)
+        assert found.ops[OP].replays == 1
+        assert dict(found.ops[OP].as_it_is) == {}
+        assert op.op_plans.replays == 4
+
+    def test_ops_of_one_name_are_counted_together(self, op):
+        other = launchkit.planned(copy_twice)
+        for _ in range(2):
+            other(X, torch.empty(128))
+        found = launchkit.stats().ops[OP]
+        assert (found.replays, found.as_it_is["watched"]) == (4, 2)
+
+    def test_table_and_plain_data_hold_ops(self, op):
+        found = launchkit.stats()
+        assert [line.split() for line in str(found).splitlines()] == [
+            ["fast", "replayed", "Triton", "kernel"],
+            ["8", "6", "0", NAME],
+            ["replays", "as", "it", "is", "op"],
+            ["3", "1", OP],
+            ["1", "watched"],
+        ]
+        assert found.as_dict() == {
+            "kernels": [{"kernel": NAME, "fast": 8, "replayed": 6, "through_triton": {}}],
+            "ops": [{"op": OP, "replays": 3, "as_it_is": {"watched": 1}}],
+        }

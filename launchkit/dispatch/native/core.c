@@ -134,14 +134,14 @@ static int core_gc_clear(Core *core) {
   return 0;
 }
 
-/* Count launches in a buffer of one 64-bit number, or nowhere. */
+/* Count launches in a buffer of two 64-bit numbers, or nowhere. */
 static int count_into(Core *core, PyObject *buffer) {
   Py_buffer fresh;
   if (buffer != NULL && PyObject_GetBuffer(buffer, &fresh, PyBUF_WRITABLE) < 0)
     return -1;
-  if (buffer != NULL && (fresh.len != sizeof(uint64_t) || (uintptr_t)fresh.buf % 8 != 0)) {
+  if (buffer != NULL && (fresh.len != 2 * sizeof(uint64_t) || (uintptr_t)fresh.buf % 8 != 0)) {
     PyBuffer_Release(&fresh);
-    PyErr_SetString(PyExc_ValueError, "launches are counted in one number of 64 bits");
+    PyErr_SetString(PyExc_ValueError, "launches are counted in two numbers of 64 bits");
     return -1;
   }
   Py_buffer old = core->count_buffer;
@@ -349,7 +349,8 @@ static PyMethodDef core_methods[] = {
     {"insert", (PyCFunction)core_insert, METH_VARARGS,
      "insert(slot, plan, compiled, config, supplied, watches, layout): keep a plan."},
     {"count_into", (PyCFunction)core_count_into, METH_O,
-     "count_into(buffer): add each launch to this number of 64 bits; None: no longer."},
+     "count_into(buffer): add each launch to the first of these two numbers of 64 bits, each one of an "
+     "op plan to the second; None: no longer."},
     {"plans", (PyCFunction)core_plans, METH_NOARGS, "The plans, oldest first."},
     {NULL},
 };

@@ -16,6 +16,8 @@
  * An op of several launches passes through op.c (its arguments' key), and once it has a plan
  * through replay.c alone; record.c watches the launches that op_plan.c makes the plan from.
  *
+ * While launches are recorded, profile.c takes their time stamps, and profile_groups.c counts them.
+ *
  * Whatever is not understood is a miss: the core returns MISS and the launch goes through
  * Triton. The Python twin (python_core.py) has the same interface and makes the same decisions.
  *
@@ -31,6 +33,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "profile.h"
 
 #ifdef Py_GIL_DISABLED
 #error "the core relies on the GIL; launchkit's Python twin serves without it"
@@ -245,8 +249,8 @@ typedef struct {
   PyObject *stream_source, *stream_key; /* the same; NULL source: DLPack's stream */
   int device_type;                      /* of tensors, as in DLPack */
   bool device_index_counts;             /* false where CPU tensors stand for the device's */
-  /* launches, counted in a buffer of Python's; NULL: nobody counts */
-  uint64_t *launch_count;
+  /* launches, counted in a buffer of Python's, two numbers; NULL: nobody counts */
+  uint64_t *launch_count; /* of its own, and those of op plans */
   Py_buffer count_buffer;
 } Core;
 
@@ -360,12 +364,15 @@ typedef struct {
   PyObject *fast;   /* called as fast(grid, *args, **kwargs); may return MISS */
   PyObject *direct; /* the same without a launch slot in front; may be NULL */
   char autotuned;
+  Subject subject;  /* its kernel in a recording of launches */
 } Entry;
 
 PyObject *tuple_of(PyObject *const *args, Py_ssize_t nargs);
 PyObject *dict_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyTypeObject Entry_Type, Subscript_Type, BoundLaunch_Type;
 PyObject *make_launch_function(PyObject *module, PyObject *args);
+PyObject *launch_adopted(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames);
 PyObject *subscript(PyObject *kernel, PyObject *grid);
 PyObject *call_with_grid(PyObject *callable, PyObject *grid, PyObject *const *args,
                          Py_ssize_t nargs, PyObject *kwnames);

@@ -73,6 +73,12 @@ def set_route(subscript: Any, route: Any) -> None:
         subscript.route = route
 
 
+def adopted_launch(function: _FunctionT) -> _FunctionT:
+    """Decorate ``launch_adopted``: the extension has it, too, and torch.compile never enters it."""
+    made: _FunctionT = function if _extension is None else _extension.launch_adopted
+    return made
+
+
 def launch_function(*, autotuned: bool) -> Callable[[_FunctionT], _FunctionT]:
     """Decorate ``launch`` or ``launch_autotuned``: called, it goes straight into the extension.
 

@@ -103,6 +103,8 @@ PyObject *dict_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
 }
 
 static PyObject *launch_slowly(Entry *entry, const Given *given) {
+  if (profiling)
+    profile_slow();
   if (recordings > 0 && end_recording("a launch went through Triton") < 0)
     return NULL;
   PyObject *result = NULL, *args = tuple_of(given->args, given->nargs);
@@ -130,7 +132,7 @@ PyObject *call_with_grid(PyObject *callable, PyObject *grid, PyObject *const *ar
   return result;
 }
 
-static PyObject *launch_entry(Entry *entry, const Given *given) {
+static PyObject *launch_through(Entry *entry, const Given *given) {
   PyObject *fast = Py_NewRef(entry->fast); /* a launch slot may replace it meanwhile */
   PyObject *result;
   if (recordings > 0)
@@ -149,6 +151,18 @@ static PyObject *launch_entry(Entry *entry, const Given *given) {
   return launch_slowly(entry, given);
 }
 
+/* The same, timed for profile_launches(). */
+static PyObject *launch_recorded(Entry *entry, const Given *given) {
+  int token = profile_begin((PyObject *)entry, &entry->subject);
+  if (token == BEGIN_FAILED)
+    return NULL;
+  bool in_core = Py_TYPE(entry->fast) == &Core_Type || Py_TYPE(entry->fast) == &HeuristicFront_Type;
+  PyObject *result = launch_through(entry, given);
+  if (token >= 0)
+    profile_end(token, result == NULL ? RAISED : in_core ? RETURNED_FROM_CORE : RETURNED);
+  return result;
+}
+
 static PyObject *launch_kernel(PyObject *kernel, const Given *given, bool autotuned) {
   Entry *entry = entry_of(kernel);
   if (entry == NULL)
@@ -157,7 +171,7 @@ static PyObject *launch_kernel(PyObject *kernel, const Given *given, bool autotu
   if (autotuned && !entry->autotuned)
     result = PyObject_CallOneArg(rt.refuse, (PyObject *)entry);
   else
-    result = launch_entry(entry, given);
+    result = profiling ? launch_recorded(entry, given) : launch_through(entry, given);
   Py_DECREF(entry);
   return result;
 }
@@ -215,6 +229,17 @@ static PyObject *launch_call(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 static PyObject *launch_autotuned_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   return call_with_dict(self, args, kwargs, launch_autotuned_vectorcall);
+}
+
+/* launch_adopted(kernel, grid, ...): launch, for callers that torch.compile does not enter. */
+PyObject *launch_adopted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames) {
+  if (nargs < 2) {
+    PyErr_SetString(PyExc_TypeError, "a launch needs a kernel and a grid by position");
+    return NULL;
+  }
+  Given given = {args[1], args + 2, nargs - 2, kwnames};
+  return launch_kernel(args[0], &given, false);
 }
 
 static PyObject *function_repr(PyObject *self) {

@@ -140,6 +140,7 @@ static int launch_directly(Core *core, Plan *plan, Call *call, PyObject *grid, l
                          .attribute_count = plan->attribute_count};
   if (!plan->direct || !read_grid(grid, config.grid) || !fill_params(plan, call, converted, params))
     return 0;
+  profile_mark(GRID);
   if (config.grid[0] == 0 || config.grid[1] == 0 || config.grid[2] == 0)
     return recordings > 0 ? record_launch(core, plan, call, &config, params) : 1;
   params[plan->param_count] = &scratch;
@@ -218,10 +219,12 @@ static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid)
     launched = launch_directly(core, plan, call, grid, stream);
   }
   if (launched == 0) {
+    profile_mark(GRID);
     odd = finish(core, plan, call, grid, stream);
     launched = odd == NULL ? -1 : 1;
     Py_XDECREF(odd);
   }
+  profile_mark(DRIVER);
   Py_XDECREF(evaluated);
   if (launched < 0 || announce(core, plan) < 0)
     return NULL;
@@ -262,6 +265,8 @@ PyObject *core_launch(Core *core, const Derivation *derivation, PyObject *grid,
   int status = bind_call(core, &call, derivation, args, nargs, kwnames);
   if (status == 1)
     status = core_find(core, &call, &plan);
+  if (status == 1 && !core->choose_only)
+    profile_mark(FOUND);
   if (status == 0)
     result = Py_NewRef(rt.miss);
   else if (status == 1)

@@ -72,6 +72,12 @@ static PyMethodDef functions[] = {
      "make_launch_function(functools.partial, function, autotuned): a function that launches, and "
      "that torch.compile takes for the given one."},
     {"configure_grids", configure_grids, METH_O, "configure_grids(type): that of declared grids."},
+    {"launch_adopted", (PyCFunction)(void (*)(void))launch_adopted, METH_FASTCALL | METH_KEYWORDS,
+     "launch_adopted(kernel, grid, ...): launch without asking whether torch.compile is compiling."},
+    {"ticks", profile_ticks, METH_NOARGS, "Read the counter that launches are timed with."},
+    {"use_clock", profile_use_clock, METH_O,
+     "use_clock(whether): time launches with the system's clock in ns, or else with the CPU's "
+     "counter where that is even; returns whether it is the counter."},
     {"configure_ops", configure_ops, METH_VARARGS,
      "configure_ops(functions that count torch's modes, is_grad_enabled, requires_grad, frame "
      "callback, device type): tell op plans what they go by; returns whether there can be any."},
@@ -111,7 +117,7 @@ PyMODINIT_FUNC PyInit__core(void) {
   PyTypeObject *types[] = {&WatchSet_Type, &Plan_Type,      &Core_Type,
                            &Entry_Type,    &Subscript_Type, &BoundLaunch_Type,
                             &Recording_Type, &OpPlan_Type,   &OpCore_Type,
-                            &InstalledSubscript_Type, &HeuristicFront_Type};
+                            &LaunchRecorder_Type, &InstalledSubscript_Type, &HeuristicFront_Type};
   PyObject *module = intern_names() < 0 || know_entries() < 0 ? NULL : PyModule_Create(&definition);
   for (size_t i = 0; module != NULL && i < sizeof types / sizeof *types; i++)
     if (PyModule_AddType(module, types[i]) < 0)

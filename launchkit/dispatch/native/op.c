@@ -117,6 +117,30 @@ static PyObject *plan_it(OpCore *core, OpCall *call, const Given *given) {
   return result;
 }
 
+/* ---- recording, for profile_launches() ---- */
+
+/* A plan was found. Who does not have a number yet is given one, which takes Python and counts as
+ * time of nobody. -1: exception. */
+static int mark_found(OpCore *core, const OpPlan *plan, OpCall *call) {
+  uint64_t found = read_ticks();
+  int status = profile_name(core->planner, &core->subject);
+  for (int i = 0; status == 0 && i < plan->launch_count; i++)
+    status = profile_name((PyObject *)plan->launches[i].entry, &plan->launches[i].entry->subject);
+  uint64_t now = read_ticks();
+  call->record.at[ENTRY] += now - found;
+  call->record.at[FOUND] = now;
+  return status;
+}
+
+static void record_replay(const OpCore *core, OpCall *call, int status) {
+  if (!profile_knows(&core->subject))
+    return;
+  call->record.at[END] = read_ticks();
+  call->record.label = (Label){.op = core->subject.number,
+                               .kind = status == 1 ? REPLAY : FAILED_REPLAY};
+  profile_add(&call->record);
+}
+
 static PyObject *call_armed(OpCore *core, OpCall *call, const Given *given) {
   int status = 1;
   for (int i = 0; status == 1 && i < op_state.mode_count; i++) {
@@ -135,7 +159,11 @@ static PyObject *call_armed(OpCore *core, OpCall *call, const Given *given) {
     return plan_it(core, call, given);
   PyObject *result = NULL;
   Py_INCREF(plan);
-  status = replay(core, plan, call, &result);
+  status = call->recorded ? mark_found(core, plan, call) : 0;
+  if (status == 0)
+    status = replay(core, plan, call, &result);
+  if (call->recorded && status != 0)
+    record_replay(core, call, status);
   Py_DECREF(plan);
   if (status == 1)
     core->replays++;
@@ -146,6 +174,9 @@ static PyObject *call_op(OpCore *core, const Given *given) {
   OpCall call;
   call.reason = NULL;
   call.held = NULL;
+  call.recorded = profiling;
+  if (call.recorded)
+    call.record.at[ENTRY] = read_ticks();
   /* What a recording sees of another op inside is that one's launches. */
   if (recordings > 0 && own_recording() != NULL)
     return as_it_is(core, given, NULL);

@@ -28,6 +28,7 @@ typedef struct {
   uint64_t *values;
   void **params;
   LaunchConfig *configs;
+  uint64_t *stamps; /* when the first launch began and each one ended, while that is recorded */
 } Frame;
 
 typedef struct {
@@ -62,6 +63,8 @@ typedef struct {
   bool gradients;     /* are recorded, so it counts which tensors require them */
   PyObject *held;     /* what lists held; NULL without any */
   const char *reason; /* why there is no key */
+  bool recorded;      /* its stamps are taken, for profile_launches() */
+  Record record;      /* of a replay */
 } OpCall;
 
 typedef struct {
@@ -80,6 +83,7 @@ typedef struct {
   bool device_index_counts;
   PyObject *reasons; /* why calls ran the op as it is -> how many */
   unsigned long long replays;
+  Subject subject; /* it in a recording of launches */
 } OpCore;
 
 extern PyTypeObject OpCore_Type;

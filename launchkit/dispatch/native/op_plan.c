@@ -11,13 +11,15 @@ static const uint64_t no_scratch;
 Frame *make_frame(const OpPlan *plan) {
   size_t pointers = (size_t)plan->value_count + 2 * (size_t)plan->launch_count;
   size_t bytes = sizeof(Frame) + plan->value_count * sizeof(uint64_t) +
-                 plan->launch_count * sizeof(LaunchConfig) + pointers * sizeof(void *);
+                 plan->launch_count * sizeof(LaunchConfig) + pointers * sizeof(void *) +
+                 (plan->launch_count + 1) * sizeof(uint64_t);
   Frame *frame = PyMem_RawMalloc(bytes);
   if (frame == NULL)
     return NULL;
   frame->configs = (LaunchConfig *)(frame + 1);
   frame->values = (uint64_t *)(frame->configs + plan->launch_count);
-  frame->params = (void **)(frame->values + plan->value_count);
+  frame->stamps = frame->values + plan->value_count;
+  frame->params = (void **)(frame->stamps + plan->launch_count + 1);
   memcpy(frame->values, plan->values, plan->value_count * sizeof *frame->values);
   void **next = frame->params;
   for (int i = 0; i < plan->launch_count; i++) {

@@ -72,7 +72,8 @@ enum { NO_WORKSPACE = -1 };
 
 /* Without the GIL: the allocator may wait for the GPU, and a full queue of launches does.
  * 0: launched, NO_WORKSPACE: nothing was, else the driver's error. */
-static int run(const OpPlan *plan, Frame *frame, int device_type, int device_id) {
+static int run(const OpPlan *plan, Frame *frame, int device_type, int device_id, bool timed,
+               int *launched) {
   Managed *workspace = NULL;
   if (plan->workspace_bytes > 0) {
     int64_t bytes = plan->workspace_bytes;
@@ -96,10 +97,15 @@ static int run(const OpPlan *plan, Frame *frame, int device_type, int device_id)
   }
   int status = 0;
   void **params = frame->params;
+  if (timed)
+    frame->stamps[0] = read_ticks();
   for (int i = 0; status == 0 && i < plan->launch_count; i++) {
     const OpLaunch *launch = &plan->launches[i];
     if (!launch->empty)
       status = call_driver(launch->plan, &frame->configs[i], params);
+    if (timed)
+      frame->stamps[i + 1] = read_ticks();
+    *launched += status == 0;
     params += launch->plan->param_count + 2;
   }
   /* The allocator gives this memory to nobody but what comes later on the same stream. */
@@ -108,7 +114,26 @@ static int run(const OpPlan *plan, Frame *frame, int device_type, int device_id)
   return status;
 }
 
-static int launch_all(OpCore *core, OpPlan *plan, const OpCall *call, const uint64_t *results,
+/* Those that were made, one by one; and for the record of the replay, all of them. */
+static void record_launches(const OpCore *core, const OpPlan *plan, const Frame *frame,
+                            OpCall *call, int launched) {
+  for (int i = 0; i < launched; i++) {
+    if (!profile_knows(&core->subject) || !profile_knows(&plan->launches[i].entry->subject))
+      continue; /* another recording has begun meanwhile */
+    Record record = {.reads = 1};
+    record.label.kernel = plan->launches[i].entry->subject.number;
+    record.label.op = core->subject.number;
+    record.label.kind = REPLAYED;
+    record.at[ENTRY] = frame->stamps[i];
+    record.at[END] = frame->stamps[i + 1];
+    profile_add(&record);
+  }
+  call->record.at[GRID] = frame->stamps[0];
+  call->record.at[DRIVER] = frame->stamps[launched];
+  call->record.reads = 3 + (uint32_t)launched;
+}
+
+static int launch_all(OpCore *core, OpPlan *plan, OpCall *call, const uint64_t *results,
                       void *stream) {
   Frame *frame = plan->frame;
   plan->frame = NULL; /* another thread that comes meanwhile makes its own */
@@ -116,10 +141,12 @@ static int launch_all(OpCore *core, OpPlan *plan, const OpCall *call, const uint
     return NO_WORKSPACE;
   fill_frame(plan, frame, call, results, stream);
   int device_id = core->device_index_counts ? (int)call->device : 0;
-  int status;
+  int status, launched = 0;
   Py_BEGIN_ALLOW_THREADS;
-  status = run(plan, frame, core->device_type, device_id);
+  status = run(plan, frame, core->device_type, device_id, call->recorded, &launched);
   Py_END_ALLOW_THREADS;
+  if (call->recorded && status != NO_WORKSPACE)
+    record_launches(core, plan, frame, call, launched);
   if (plan->frame == NULL)
     plan->frame = frame;
   else
@@ -150,6 +177,9 @@ static int replay_with(OpCore *core, OpPlan *plan, OpCall *call, PyObject **made
     raise_status(status);
     return -1;
   }
+  for (int i = 0; i < plan->launch_count; i++)
+    if (plan->launches[i].core->launch_count != NULL)
+      plan->launches[i].core->launch_count[1]++;
   for (int i = 0; i < plan->launch_count; i++)
     if (announce(plan->launches[i].core, plan->launches[i].plan) < 0)
       return -1;
