@@ -12,6 +12,7 @@ def poison_fresh_tensors(monkeypatch):
 def _poisoned(allocate):
     def wrapper(*args, **kwargs):
         tensor = allocate(*args, **kwargs)
-        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
+        fillable = tensor.is_floating_point() and tensor.layout is torch.strided
+        return tensor.fill_(torch.nan) if fillable else tensor
 
     return wrapper
