@@ -68,6 +68,7 @@ def collect_moves(
     start, end = copy_bufs.offset, copy_bufs.offset + sizes.size
     if end > len(copy_bufs.sizes.np):
         raise _full(len(copy_bufs.sizes.np), end)
+    copy_bufs.in_flight.wait()
     copy_bufs.src_ptrs.np[start:end] = src.reshape(-1)
     copy_bufs.dst_ptrs.np[start:end] = dst.reshape(-1)
     copy_bufs.sizes.np[start:end] = sizes.reshape(-1)
@@ -107,8 +108,7 @@ def do_mamba_copy_block(copy_bufs: MambaCopyBuffers) -> None:
     count = copy_bufs.offset
     if count == 0:
         return
-    batch_memcpy(
-        copy_bufs.src_ptrs.copy_to_gpu(count),
-        copy_bufs.dst_ptrs.copy_to_gpu(count),
-        copy_bufs.sizes.copy_to_gpu(count),
-    )
+    src, dst = copy_bufs.src_ptrs.copy_to_gpu(count), copy_bufs.dst_ptrs.copy_to_gpu(count)
+    sizes = copy_bufs.sizes.copy_to_gpu(count)
+    copy_bufs.in_flight.mark(sizes)
+    batch_memcpy(src, dst, sizes)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from launchkit.kernels import arguments
 from launchkit.kernels.state_copy.batch_plan import BatchPlan
 from launchkit.kernels.state_copy.groups import copy_funcs_for, count_layers, get_mamba_groups
+from launchkit.kernels.state_copy.in_flight import CopiesInFlight
 from launchkit.kernels.state_copy.protocols import (
     CopyFuncs,
     KVCacheConfig,
@@ -104,6 +105,8 @@ class MambaCopyBuffers:
     mamba_spec: MambaSpec
     offset: int = 0
     """Copies collected so far."""
+    in_flight: CopiesInFlight = field(default_factory=CopiesInFlight, repr=False, compare=False)
+    """Whether the device still has to read these buffers."""
     plan: BatchPlan | None = field(default=None, repr=False, compare=False)
     """What is known of the states that were copied last; made again when they are others."""
 

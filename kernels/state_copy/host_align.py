@@ -85,7 +85,8 @@ def preprocess_mamba(
     ``num_accepted_tokens_cpu`` becomes 1. One launch for the batch, none if nothing moves.
 
     align_ctx: copies by the fused kernel, which knows conv states in the DS layout, instead of
-        a list of addresses. It is bound on first use.
+        a list of addresses. It is bound on first use, and reads this step's block tables on the
+        device.
 
     Raises UsageError, with nothing changed but forgotten requests, without prefix caching, for
     a request without accepted tokens, and for what ``collect_mamba_copy_meta`` refuses.
@@ -173,6 +174,8 @@ def _precopy(
     num_reqs = len(columns)
     state_idx, src_col = context.mamba_state_idx_buf, context.precopy_src_col_buf
     token_bias = context.precopy_token_bias_buf
+    context.precopied.wait()
+    context.staged.wait()
     state_idx.np[:num_reqs] = columns
     src_col.np[:num_reqs] = -1
     src_col.np[moved.rows] = moved.before
@@ -180,6 +183,7 @@ def _precopy(
     token_bias.np[moved.rows] = bias
     for buffer in (state_idx, src_col, token_bias):
         buffer.copy_to_gpu(num_reqs)
+    context.precopied.mark(token_bias.gpu)
     context.run_fused_precopy(num_reqs, state_idx.gpu, src_col.gpu, token_bias.gpu, None)
 
 

@@ -21,6 +21,7 @@ from launchkit.kernels.state_copy.groups import (
     state_tensors,
     walk_states,
 )
+from launchkit.kernels.state_copy.in_flight import CopiesInFlight
 from launchkit.kernels.state_copy.layout import (
     BlockTables,
     StateTable,
@@ -74,6 +75,10 @@ class MambaSpecDecodeGPUContext:
     """Addresses of the Mamba groups' block tables; None before they are bound."""
     indices: AlignedStateIndices | None = field(default=None, repr=False)
     """The buffer of ``compute_aligned_state_indices``; None before its first call."""
+    precopied: CopiesInFlight = field(default_factory=CopiesInFlight, repr=False)
+    """Whether the device still has to read what a pre-copy was given."""
+    staged: CopiesInFlight = field(default_factory=CopiesInFlight, repr=False)
+    """Whether the device still has to read what was staged for after the step."""
     is_initialized: bool = False
     _out_views: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
 

@@ -1,6 +1,8 @@
 """Staging for the device: a step's decisions in pinned buffers, one copy per buffer.
 
-Everything is in batch order and copied without waiting. ``preprocess_mamba`` comes first.
+Everything is in batch order and copied without waiting. ``preprocess_mamba`` comes first. The
+functions that take single buffers write them at once: call them when the copies of the step
+before have been made.
 """
 
 from __future__ import annotations
@@ -74,11 +76,14 @@ def stage_postprocess_inputs_to_gpu(
 
     Raises UsageError naming a request without a state column.
     """
+    # Columns of a pre-copy under way are this batch's too: writing them again changes nothing.
+    ctx.staged.wait()
     stage_mamba_state_idx_to_gpu(mamba_state_idx, req_ids, num_reqs, ctx.mamba_state_idx_buf)
     stage_postprocess_metadata_to_gpu(
         scheduler_output, req_ids, num_reqs, requests, ctx.num_scheduled_tokens_buf,
         ctx.num_computed_tokens_buf, ctx.num_draft_tokens_buf,
     )  # fmt: skip
+    ctx.staged.mark(ctx.num_draft_tokens_buf.gpu)
 
 
 def postprocess_mamba_align_gpu(

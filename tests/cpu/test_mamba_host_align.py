@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from mamba_batches import FUNCS, batch, make_buffer, output, request
 from mamba_states import Geometry, States
 
 from launchkit.errors import UsageError
+from launchkit.kernels.state_copy import in_flight
 from launchkit.kernels.state_copy.buffers import MambaBuffers
 from launchkit.kernels.state_copy.host_align import (
     cleanup_mamba_state_idx,
@@ -177,3 +179,42 @@ def test_request_without_a_column_is_named(host):
     with pytest.raises(UsageError, match=r"no entry for request 'a'.*preprocess_mamba"):
         Runner().after(output({"a": 4}, {"a": 2}), rows, {"a": request(5, *BLOCKS)})
     assert rows.num_accepted_tokens_cpu.tolist() == [2]
+
+
+def test_columns_that_share_a_block_are_two_columns(host):
+    """Whether the boundary is in the running column is a matter of columns, not of blocks."""
+    runner, rows = Runner(), batch({"a": 2})
+    runner.columns = {"a": 2}
+    shared = [(1, 5, 5, 6), (2, 7, 7, 8)]
+    runner.after(output({"a": 2}, {"a": 1}), rows, {"a": request(7, *shared)})
+    assert rows.num_accepted_tokens_cpu.tolist() == [2]
+    assert runner.buffers.preprocess.offset == 4
+
+
+class FakeEvent:
+    """A CUDA event that says what is done with it."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def record(self):
+        self.log.append("record")
+
+    def synchronize(self):
+        self.log.append("wait")
+
+
+def test_buffers_are_written_again_only_when_they_have_been_read(monkeypatch):
+    log = []
+    monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(log))
+    monkeypatch.setattr(in_flight, "device_guard", lambda tensor: nullcontext())
+    copies = in_flight.CopiesInFlight()
+    copies.wait()
+    copies.mark(torch.zeros(1))
+    copies.wait()
+    assert log == []
+    for _ in range(2):
+        copies.mark(SimpleNamespace(is_cuda=True))
+        copies.wait()
+        copies.wait()
+    assert log == ["record", "wait"] * 2
