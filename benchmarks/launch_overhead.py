@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from statistics import median
 from typing import Any
 
 import torch
 
+import launchkit
 from launchkit import hostonly
 from launchkit.benchmarks import floor, machine
 from launchkit.benchmarks.launch_cases import CASES, LaunchCase
-from launchkit.benchmarks.launch_variants import FORMS, VARIANTS, build, refuse_launch_hooks
+from launchkit.benchmarks.launch_variants import (
+    FORMS,
+    RECORDED,
+    VARIANTS,
+    build,
+    refuse_launch_hooks,
+)
 from launchkit.benchmarks.mode import measuring
 from launchkit.benchmarks.timing import Loop, TimedRow, time_rows
 from launchkit.errors import UsageError
@@ -57,6 +66,7 @@ def measure(
             "method": {"rounds": rounds, "launches_per_round": launches, "statistic": "median"},
             "rows": summaries,
             "ratios": ratios(summaries),
+            "recording": recording(rows),
         }
 
 
@@ -70,7 +80,8 @@ def _rows(case: LaunchCase, cuda: bool) -> list[TimedRow]:
         for variant in VARIANTS:
             loop = build(case, variant, form)
             if loop is not None:
-                rows.append(TimedRow(_labels(case, form, variant), loop))
+                around = launchkit.profile_launches if variant == RECORDED else nullcontext
+                rows.append(TimedRow(_labels(case, form, variant), loop, around))
     if cuda:
         rows.insert(0, TimedRow(_labels(case, "c_loop", "floor"), _floor(case)))
     return rows
@@ -84,6 +95,31 @@ def _floor(case: LaunchCase) -> Loop:
     compiled = case.jit[case.grid](**case.arguments, **case.configs[0].all_kwargs())
     params = floor.kernel_params(compiled, case.arguments)
     return floor.floor_loop(compiled, case.grid, params, torch.cuda.current_stream().cuda_stream)
+
+
+def recording(rows: Sequence[TimedRow]) -> list[dict[str, Any]]:
+    """Return the µs that ``profile_launches`` adds to a launch: the median over rounds of what a
+    recorded launch took more than an unrecorded one of the same case, form and round."""
+    times = {
+        (r.labels["case"], r.labels["call_form"], r.labels["variant"]): r.times_us for r in rows
+    }
+    return [
+        {
+            "case": case,
+            "call_form": form,
+            "added_us": round(
+                median(
+                    recorded - plain
+                    for recorded, plain in zip(
+                        times_us, times[case, form, "launchkit"], strict=True
+                    )
+                ),
+                3,
+            ),
+        }
+        for (case, form, variant), times_us in times.items()
+        if variant == RECORDED
+    ]
 
 
 def ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,7 +18,10 @@ from launchkit.benchmarks.timing import Loop
 from launchkit.errors import UsageError
 
 FORMS = ("positional", "keywords", "kwargs")
-VARIANTS = ("triton_jit", "triton_autotuner", "config_cache", "launchkit")
+RECORDED = "launchkit_recorded"
+"""launchkit's launches while ``profile_launches`` records them."""
+
+VARIANTS = ("triton_jit", "triton_autotuner", "config_cache", "launchkit", RECORDED)
 
 
 class ConfigCache:
@@ -51,6 +54,7 @@ _CALLS = {
     "triton_autotuner": "kernel[{grid}]({args})",
     "config_cache": "config_cache(kernel, {grid}, {args})",
     "launchkit": "launch_autotuned(kernel, {grid}, {args})",
+    RECORDED: "launch_autotuned(kernel, {grid}, {args})",
 }
 
 

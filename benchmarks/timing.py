@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
@@ -19,6 +20,8 @@ class TimedRow:
 
     labels: dict[str, Any]
     loop: Loop
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Entered before each timed loop and left after it; neither is timed."""
     times_us: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
@@ -55,10 +58,11 @@ def time_rows(
         drain()
     for turn in range(rounds):
         for row in rows if turn % 2 == 0 else reversed(rows):
-            row.loop(1)
-            start_ns = clock.now_ns()
-            row.loop(launches)
-            elapsed_ns = clock.now_ns() - start_ns
-            drain()
+            with row.around():
+                row.loop(1)
+                start_ns = clock.now_ns()
+                row.loop(launches)
+                elapsed_ns = clock.now_ns() - start_ns
+                drain()
             row.times_us.append(elapsed_ns / launches / 1e3)
         advance()

@@ -146,6 +146,13 @@ def show(document: dict[str, Any]) -> None:
     console.print(table)
     legend = _LEGEND + (_DRIVER_LEGEND if "floor" in shown else "")
     console.print(legend, highlight=False, markup=False)
+    added_us = [row["added_us"] for row in document.get("recording", ())]
+    if added_us:
+        console.print(
+            f"profile_launches adds {min(added_us):.2f} to {max(added_us):.2f} µs to a launch.",
+            highlight=False,
+            markup=False,
+        )
 
 
 def _cell(median_us: float | None) -> str:

@@ -6,19 +6,24 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def memory_store(monkeypatch):
-    """A store of its own for each test, so that none touches the user's directory."""
+def memory_store():
+    """A store of its own for each test, so that none touches the user's directory.
+
+    It takes no ``monkeypatch``, which would be undone after the settings are read again here, and
+    a test's last LAUNCHKIT_* would stay in force after it.
+    """
     from launchkit import settings
     from launchkit.dispatch.stores import use_store
     from launchkit.store import MemoryStore
 
-    for name in ("DISABLE", "VERIFY", "STORE", "INSTALL", "INSTALL_INCLUDE", "INSTALL_EXCLUDE"):
-        monkeypatch.delenv(f"LAUNCHKIT_{name}", raising=False)
-    settings.reload()
-    store = MemoryStore()
-    use_store(store)
-    yield store
-    use_store(None)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DISABLE", "VERIFY", "STORE", "INSTALL", "INSTALL_INCLUDE", "INSTALL_EXCLUDE"):
+            patch.delenv(f"LAUNCHKIT_{name}", raising=False)
+        settings.reload()
+        store = MemoryStore()
+        use_store(store)
+        yield store
+        use_store(None)
     settings.reload()
 
 

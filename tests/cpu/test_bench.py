@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -12,10 +13,12 @@ import pytest
 import triton
 from typer.testing import CliRunner
 
+import launchkit
 from launchkit import jsonio, settings
 from launchkit.benchmarks import floor, launch_overhead
 from launchkit.benchmarks.launch_cases import CASES
-from launchkit.benchmarks.launch_variants import FORMS, VARIANTS, build
+from launchkit.benchmarks.launch_variants import FORMS, RECORDED, VARIANTS, build
+from launchkit.benchmarks.timing import TimedRow
 from launchkit.errors import CompilerError, UsageError
 from launchkit.tools import bench
 
@@ -70,7 +73,8 @@ def test_result_has_every_row_and_ratio_and_stores_nothing(memory_store):
         form = ratio["call_form"]
         quotient = medians[form, "launchkit"] / medians[form, ratio["over"]]
         assert ratio["ratio"] == pytest.approx(quotient, abs=1e-4)
-    assert len(document["ratios"]) == 8
+    assert len(document["ratios"]) == 11
+    assert [row["call_form"] for row in document["recording"]] == list(FORMS)
     assert list(memory_store.records()) == []
 
 
@@ -98,6 +102,28 @@ def test_table_shows_each_case_form_and_ratio(capsys):
     assert ["noop/0", "f(a,b)", *figures] in lines
     assert ["f(a=a)", *figures] in lines
     assert ["f(**kw)", *figures] in lines
+
+
+def test_recording_adds_what_recorded_launches_of_a_round_took_more():
+    labels = {"case": "noop_0", "call_form": "positional"}
+    plain = TimedRow({**labels, "variant": "launchkit"}, print, times_us=[4.0, 9.0, 4.5])
+    recorded = TimedRow({**labels, "variant": RECORDED}, print, times_us=[4.25, 9.0, 5.0])
+    assert launch_overhead.recording([plain, recorded]) == [{**labels, "added_us": 0.25}]
+
+
+def test_recorded_variant_is_recorded_and_the_others_are_not(monkeypatch):
+    seen, profile_launches = [], launchkit.profile_launches
+
+    @contextlib.contextmanager
+    def recording():
+        with profile_launches() as profile:
+            yield
+        seen.extend((row.kernel, row.launches) for row in profile.rows)
+
+    monkeypatch.setattr(launch_overhead.launchkit, "profile_launches", recording)
+    launch_overhead.measure(["noop_0"], rounds=2, launches=7)
+    assert len(seen) == len(FORMS) * 2
+    assert {count for _, count in seen} == {8}
 
 
 @pytest.mark.parametrize(
