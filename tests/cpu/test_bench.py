@@ -205,7 +205,7 @@ def test_a_case_named_twice_is_measured_once():
     result = CliRunner().invoke(bench.app, ["launch", *SHORT, "--case", "noop_0", "--json"])
     document = jsonio.loads(result.stdout_bytes, source="test", limit_bytes=10**6)
     places = [(row["call_form"], row["variant"]) for row in document["rows"]]
-    assert len(places) == len(set(places)) == 11
+    assert len(places) == len(set(places)) == 14
 
 
 def test_a_compiler_that_fails_is_named_with_its_words(tmp_path, monkeypatch):
