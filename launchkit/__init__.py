@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from launchkit import kernels as kernels
     from launchkit.configs import TunedConfig as TunedConfig
     from launchkit.dispatch.decorator import autotuned as autotuned
+    from launchkit.dispatch.frozen import FrozenLaunch as FrozenLaunch
+    from launchkit.dispatch.frozen import freeze as freeze
     from launchkit.dispatch.grids import cdiv as cdiv
     from launchkit.dispatch.grids import grid as grid
     from launchkit.dispatch.install import install as install
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ConfigStore": "launchkit.store",
     "DirectoryStore": "launchkit.store",
+    "FrozenLaunch": "launchkit.dispatch.frozen",
     "LaunchProfile": "launchkit.profiling.launch_profile",
     "LaunchStats": "launchkit.dispatch.stats",
     "LaunchkitError": "launchkit.errors",
@@ -49,6 +52,7 @@ _HOMES = {
     "autotuned": "launchkit.dispatch.decorator",
     "cdiv": "launchkit.dispatch.grids",
     "count_launches": "launchkit.dispatch.stats",
+    "freeze": "launchkit.dispatch.frozen",
     "grid": "launchkit.dispatch.grids",
     "install": "launchkit.dispatch.install",
     "launch": "launchkit.dispatch.launcher",
@@ -66,6 +70,7 @@ _MODULES = ("errors", "hostonly", "kernels")
 __all__ = [
     "ConfigStore",
     "DirectoryStore",
+    "FrozenLaunch",
     "LaunchProfile",
     "LaunchStats",
     "LaunchkitError",
@@ -76,6 +81,7 @@ __all__ = [
     "cdiv",
     "count_launches",
     "errors",
+    "freeze",
     "grid",
     "hostonly",
     "install",

@@ -3,9 +3,10 @@
 LaunchkitError
 ├── UsageError            a bad argument or option, raised where it was given
 │   ├── NotAutotunedError launch_autotuned was given a kernel without configs
-│   └── GridError         a declared grid that cannot be
-│       ├── GridNameError   a name in it is no parameter of the kernel
-│       └── GridValueError  an argument in it is no int, or a divisor is zero
+│   ├── GridError         a declared grid that cannot be
+│   │   ├── GridNameError   a name in it is no parameter of the kernel
+│   │   └── GridValueError  an argument in it is no int, or a divisor is zero
+│   └── FrozenArgumentError a frozen handle was called with what it was not frozen for
 ├── CompilerError         there is no C compiler, or it could not compile
 ├── HostOnlyError         hostonly.activate cannot run here, or is already active
 ├── CaptureError          a launch would have to benchmark while a CUDA graph is captured
@@ -116,6 +117,23 @@ class GridValueError(GridError):
             name=name,
             value=value,
             reason=reason,
+        )
+
+
+class FrozenArgumentError(UsageError):
+    """A frozen handle was called with an argument of another class than it was frozen for.
+
+    ``expected`` and ``got`` say both classes; nothing was launched.
+    """
+
+    def __init__(self, kernel: str, argument: str, expected: str, got: str) -> None:
+        super().__init__(
+            f"the frozen launch of {kernel} takes as {argument} {expected}, and got {got}. Pass "
+            "such a value, freeze another handle for the new one, or launch with launchkit.launch.",
+            kernel=kernel,
+            argument=argument,
+            expected=expected,
+            got=got,
         )
 
 

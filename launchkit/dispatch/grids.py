@@ -55,6 +55,17 @@ class Term:
         """The parameters whose values it reads."""
         return frozenset(str(operand) for kind, operand in self.steps if kind == "name")
 
+    def with_values(self, values: Mapping[str, Any]) -> Term:
+        """Return the term with the names that stand for ints in ``values`` replaced by these."""
+        return Term(
+            tuple(
+                ("int", values[str(step[1])])
+                if step[0] == "name" and type(values.get(str(step[1]))) is int
+                else step
+                for step in self.steps
+            )
+        )
+
     def at_most(self, other: TermLike) -> Term:
         """Return the smaller of this and ``other``."""
         return _combined("at_most", self, other)
@@ -201,6 +212,10 @@ class Grid:
             GridValueError: an argument is no int, or a divisor is zero.
         """
         return tuple([dim.evaluate(meta) for dim in self.dims])
+
+    def with_values(self, values: Mapping[str, Any]) -> Grid:
+        """Return the grid with the names that stand for ints in ``values`` replaced by these."""
+        return Grid(tuple(dim.with_values(values) for dim in self.dims))
 
     def __repr__(self) -> str:
         return f"grid({', '.join(map(repr, self.dims))})"

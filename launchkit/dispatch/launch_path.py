@@ -224,6 +224,20 @@ class AutotunedLauncher(Launcher):
         choice: ConfigPin = found
         return choice
 
+    def choice(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConfigPin | None:
+        """Return the config of a launch without launching; one that is new is tuned.
+
+        None: Triton's Autotuner has to find it.
+        """
+        choice = self._known_choice(grid, args, kwargs)
+        if choice is not None:
+            return choice
+        self._fit_cores()
+        choice = self._choose(grid, args, kwargs)
+        if choice is not None and self._choices is not None:
+            renew(self._choices, args, kwargs, choice.configs, lambda: choice)
+        return choice
+
     def _launch_chosen(
         self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

@@ -131,7 +131,7 @@ def _why_triton(parts: KernelParts, adapted: bool) -> str | None:
 
 
 _adoption_lock = threading.RLock()
-_launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
+_launchers: weakref.WeakSet[Any] = weakref.WeakSet()
 _slot: Callable[[LaunchFn, str], LaunchFn] | None = None
 
 
@@ -187,6 +187,13 @@ def set_launch_slot(wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:
         _slot = wrap
         for launcher in list(_launchers):
             launcher.wrap(wrap)
+
+
+def attend(handle: Any) -> None:
+    """Give a frozen handle the launch slot of now, and of later."""
+    with _adoption_lock:
+        handle.wrap(_slot)
+        _launchers.add(handle)
 
 
 def relink_all() -> None:

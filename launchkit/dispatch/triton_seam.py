@@ -7,8 +7,9 @@ lives in Triton's own cache. Read in Triton 3.4 to 3.9; what is not known takes 
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -123,6 +124,18 @@ def require_driver() -> None:
 def current_device() -> int:
     """Return the ordinal of the current device."""
     return int(driver_config.active.get_current_device())
+
+
+@contextlib.contextmanager
+def on_device(device: int) -> Iterator[None]:
+    """Make a device of the active driver the current one inside the block."""
+    active = driver_config.active
+    before = active.get_current_device()
+    active.set_current_device(device)
+    try:
+        yield
+    finally:
+        active.set_current_device(before)
 
 
 @functools.lru_cache(maxsize=8)

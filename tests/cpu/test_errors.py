@@ -24,6 +24,7 @@ MADE = [
     errors.GridError("no grid", dimensions=0),
     errors.GridNameError("'K'", "K", ("M", "N")),
     errors.GridValueError("cdiv('M', 'B')", "cdiv", 0, "divides by zero"),
+    errors.FrozenArgumentError("a.kernel", "n", "an int other than 1", "1"),
     errors.CompilerError("no compiler", reason="no_compiler", compiler=None),
     errors.HostOnlyError("no compiler", reason="no_compiler"),
     errors.CaptureError("a.kernel"),

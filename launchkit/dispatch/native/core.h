@@ -13,6 +13,8 @@
  *   launch.c    grid, cuLaunchKernelEx
  *   params.c    the bytes of the kernel's parameters
  *
+ * A frozen handle (frozen.c) was bound and laid out once; its calls take the last three steps.
+ *
  * An op of several launches passes through op.c (its arguments' key), and once it has a plan
  * through replay.c alone; record.c watches the launches that op_plan.c makes the plan from.
  *
@@ -319,6 +321,7 @@ uint64_t hash_words(const uint64_t *words, Py_ssize_t count);
 /* launch.c.  The derivation may be NULL. */
 int call_driver(const Plan *plan, const LaunchConfig *config, void **params);
 void raise_status(int status);
+int read_grid(PyObject *grid, unsigned *out);
 int announce(Core *core, Plan *plan);
 int read_current_stream(PyObject *source, PyObject *key, long device, void **stream);
 PyObject *core_launch(Core *core, const Derivation *derivation, PyObject *grid,
@@ -340,7 +343,13 @@ PyObject *configure_grids(PyObject *module, PyObject *type);
 
 /* params.c */
 int lay_out(Core *core, Plan *plan, PyObject *layout);
+int lay_out_attributes(Plan *plan, PyObject *attributes);
 int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params);
+int kind_of(const char *type);
+int convert_value(int kind, uint8_t code, uint64_t bits, uint64_t *out);
+
+/* frozen.c */
+extern PyTypeObject Frozen_Type;
 
 /* core.c */
 int take_source(PyObject *spec, PyObject **source, PyObject **key);
@@ -434,6 +443,13 @@ static inline int read_integer(PyObject *object, int64_t *value) {
   (PyTuple_Check(item)                                                                             \
        ? PyArg_ParseTuple(item, __VA_ARGS__)                                                       \
        : (PyErr_Format(PyExc_TypeError, "expected a tuple, not %R", (PyObject *)Py_TYPE(item)), 0))
+
+/* Class of an integer as Triton specializes it: width, equal to 1, divisible by 16. */
+static inline uint64_t integer_class(int64_t value, bool specialized) {
+  uint64_t width = value != (int32_t)value;
+  uint64_t kind = (uint64_t)(value == 1) << 2 | (uint64_t)((value & 15) == 0) << 3;
+  return specialized ? width | kind : width;
+}
 
 static inline bool is_tensor(PyObject *object) {
   return Py_TYPE(object) == rt.tensor || Py_TYPE(object) == rt.parameter;

@@ -32,8 +32,38 @@ if TYPE_CHECKING or _extension is None:
             """Return what launches over ``grid`` when it is called."""
             return functools.partial(_launch_adopted, self, grid)
 
+    class Frozen:
+        """Base of a frozen handle: launches when called, or calls ``_call``."""
+
+        _through: Callable[..., Any] | None = None
+        """What a launch slot put in front, called as ``_through(None, *args, **kwargs)``."""
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Launch with these varying arguments."""
+            through = self._through
+            return (self._call if through is None else through)(None, *args, **kwargs)
+
+        def _call(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError
+
+        def _direct(self, ignored: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return self._call(None, *args, **kwargs)
+
+        def _lay_out(self, *args: Any) -> bool:
+            return False
+
+        def _set_grid(self, grid: Any) -> bool:
+            return False
+
+        def _arm(self, *args: Any) -> bool:
+            return False
+
+        def _holds(self) -> bool:
+            return False
+
 else:
     Entry, Subscript = _extension.Entry, _extension.Subscript
+    Frozen = _extension.Frozen
 
 
 def _launch_adopted(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:

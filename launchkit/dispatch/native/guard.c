@@ -12,13 +12,6 @@
 
 /* ---- integers ---- */
 
-/* Class of an integer as Triton specializes it: width, equal to 1, divisible by 16. */
-static inline uint64_t integer_class(int64_t value, bool specialized) {
-  uint64_t width = value != (int32_t)value;
-  uint64_t kind = (uint64_t)(value == 1) << 2 | (uint64_t)((value & 15) == 0) << 3;
-  return specialized ? width | kind : width;
-}
-
 /* 1: a 64-bit number without a sign, 0: not even that. */
 static int large_integer(PyObject *object, uint64_t *bits) {
   unsigned long long value = PyLong_AsUnsignedLongLong(object);

@@ -71,7 +71,7 @@ void raise_status(int status) {
 /* ---- the grid ---- */
 
 /* 1: three numbers whose product is below 2**31, 0: Triton's launcher has to look at it. */
-static int read_grid(PyObject *grid, unsigned *out) {
+int read_grid(PyObject *grid, unsigned *out) {
   int64_t size[3] = {1, 1, 1};
   if (!PyTuple_CheckExact(grid) && !PyList_CheckExact(grid))
     return 0;

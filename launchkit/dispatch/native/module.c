@@ -117,7 +117,8 @@ PyMODINIT_FUNC PyInit__core(void) {
   PyTypeObject *types[] = {&WatchSet_Type, &Plan_Type,      &Core_Type,
                            &Entry_Type,    &Subscript_Type, &BoundLaunch_Type,
                             &Recording_Type, &OpPlan_Type,   &OpCore_Type,
-                            &LaunchRecorder_Type, &InstalledSubscript_Type, &HeuristicFront_Type};
+                            &LaunchRecorder_Type, &InstalledSubscript_Type, &HeuristicFront_Type,
+                            &Frozen_Type};
   PyObject *module = intern_names() < 0 || know_entries() < 0 ? NULL : PyModule_Create(&definition);
   for (size_t i = 0; module != NULL && i < sizeof types / sizeof *types; i++)
     if (PyModule_AddType(module, types[i]) < 0)

@@ -6,7 +6,7 @@
 typedef enum { POINTER = 1, SIGNED, UNSIGNED, FP16, BF16, FP32, FP64 } KindClass;
 
 /* A kind is a KindClass, and for integers the number of bits above it. */
-static int kind_of(const char *type) {
+int kind_of(const char *type) {
   static const struct {
     const char *name;
     int kind;
@@ -49,7 +49,7 @@ static int pack_fp16(double value, uint64_t *out) {
 }
 
 /* The parameter's bytes as Triton's launcher makes them; 0: only that one knows. */
-static int convert(int kind, uint8_t code, uint64_t bits, uint64_t *out) {
+int convert_value(int kind, uint8_t code, uint64_t bits, uint64_t *out) {
   double number;
   float single;
   uint32_t narrow;
@@ -80,7 +80,7 @@ static int convert(int kind, uint8_t code, uint64_t bits, uint64_t *out) {
   return 1;
 }
 
-/* Whether `convert` would only copy, for every argument of this code and class. */
+/* Whether `convert_value` would only copy, for every argument of this code and class. */
 static bool only_copies(int kind, uint64_t word) {
   uint8_t code = (uint8_t)word;
   bool wide = word >> 8 & 3;
@@ -113,7 +113,7 @@ int fill_params(const Plan *plan, Call *call, uint64_t *converted, void **params
       params[i] = &param->fixed;
       break;
     default:
-      if (!convert(param->kind, call->codes[param->param], call->bits[param->param],
+      if (!convert_value(param->kind, call->codes[param->param], call->bits[param->param],
                    &converted[i]))
         return 0;
       params[i] = &converted[i];
@@ -156,12 +156,12 @@ static int lay_out_param(const Core *core, const Plan *plan, KernelParam *param,
     uint64_t bits;
     param->source = FROM_PLAN;
     return scalar_bits(PyTuple_GET_ITEM(plan->supplied, index), &code, &bits) &&
-           convert(kind, code, bits, &param->fixed);
+           convert_value(kind, code, bits, &param->fixed);
   }
   return 1;
 }
 
-static int lay_out_attributes(Plan *plan, PyObject *attributes) {
+int lay_out_attributes(Plan *plan, PyObject *attributes) {
   Py_ssize_t count = PyTuple_GET_SIZE(attributes);
   if (count > MAX_ATTRIBUTES) {
     PyErr_SetString(PyExc_ValueError, "too many launch attributes");

@@ -54,11 +54,12 @@ def of_plan(plan: ConfigPin, jit: Any) -> Watches:
     if isinstance(plan, LaunchPlan):
         watches.append((jit.device_caches, {plan.device: plan.cache_entry}, None, False, _SAME))
         watches.append((plan.cache, {plan.cache_key: plan.compiled}, None, False, _SAME))
-        watches += _global_watches(plan)
+        watches += of_globals(plan)
     return tuple(watches), ()
 
 
-def _global_watches(plan: LaunchPlan) -> Iterable[Watch]:
+def of_globals(plan: LaunchPlan) -> Iterable[Watch]:
+    """Return watches over the globals that a plan's kernel read when it was compiled."""
     for name, value, namespace in plan.globals:
         yield namespace, {name: value}, None, False, _EQUAL
         live = namespace.get(name)
