@@ -1,0 +1,307 @@
+"""``freeze``: a launch that is prepared once and takes only the arguments that vary.
+
+frozen_arguments.py has the classes of those, frozen_plan.py what is fixed. With the C core a
+call is made there (native/frozen.c), and comes here only where something is odd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from launchkit import settings
+from launchkit.dispatch import counting, launcher
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.frozen_arguments import VaryingArgument, bind_varying, varying_argument
+from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan
+from launchkit.dispatch.grids import Grid
+from launchkit.dispatch.layers import kernel_name, take_apart
+from launchkit.dispatch.native import extension, premises
+from launchkit.dispatch.native.entries import Frozen
+from launchkit.dispatch.native.layout import direct_layout
+from launchkit.errors import FrozenArgumentError, UsageError, VerifyError
+
+# Device types of DLPack.
+_CPU, _CUDA = 1, 2
+
+
+class FrozenLaunch(Frozen):
+    """What ``launchkit.freeze`` returns: called with the varying arguments, it launches.
+
+    They are passed by position, in the order in which ``varying`` named them, or by name.
+    Returns the ``CompiledKernel`` as Triton does.
+
+    Raises:
+        FrozenArgumentError: an argument is missing or of another class than it was frozen for.
+        VerifyError: LAUNCHKIT_VERIFY=1, and Triton would launch another compiled kernel.
+    """
+
+    kernel: Any
+    """The kernel as it was given."""
+    grid: Any
+    """The grid as it was given; a list as a tuple."""
+    varying: tuple[str, ...]
+    """Names of the arguments that a call takes, in their order."""
+    frozen: Mapping[str, Any]
+    """Every other parameter's value by name, those of configs and heuristics included."""
+    options: Mapping[str, Any]
+    """Compiler options such as num_warps, those of the config included."""
+    config: Any
+    """The config that was chosen; None for a plain kernel, or if each launch chooses."""
+    compiled: Any
+    """The compiled kernel; None if each launch chooses."""
+    obstacle: str | None
+    """Why every call is an ordinary launch; None for one that is really frozen."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        varying: tuple[str, ...],
+    ) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.grid = tuple(grid) if isinstance(grid, list) else grid
+        self.varying = varying
+        self.name = getattr(kernel, "declared_name", None) or kernel_name(kernel)
+        self._given = (args, dict(kwargs))
+        plan = freeze_plan(kernel, self.grid, args, kwargs)
+        self._plan = plan if isinstance(plan, FrozenPlan) else None
+        self.obstacle = plan if isinstance(plan, str) else None
+        values = self._given_by_name() if self._plan is None else self._plan.values
+        self._arguments = _varying_arguments(self.name, kernel, values, varying)
+        self.frozen = MappingProxyType({n: v for n, v in values.items() if n not in varying})
+        self.options = MappingProxyType({} if self._plan is None else self._plan.options)
+        self.config = None if self._plan is None else self._plan.config
+        self.compiled = None if self._plan is None else self._plan.compiled
+        self._dims = self._fixed_dims()
+        self._native = False
+        self._prepare()
+        launcher.attend(self)
+
+    def __repr__(self) -> str:
+        how = f", an ordinary launch each time: {self.obstacle}" if self.obstacle else ""
+        takes = ", ".join(self.varying) or "nothing"
+        return (
+            f"<FrozenLaunch of {self.name} over {self.grid!r}: takes {takes}; "
+            f"{len(self.frozen)} arguments frozen{how}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a frozen launch belongs to its process. Freeze another one there.")
+
+    def wrap(self, wrap: Any) -> None:
+        """Put ``wrap(fn, name)`` in front of the calls, or take it away with None."""
+        self._through = None if wrap is None else wrap(self._direct, self.name)
+
+    def relink(self) -> None:
+        """Nothing is linked: launches are always counted."""
+
+    # -- preparation
+
+    def _given_by_name(self) -> dict[str, Any]:
+        args, kwargs = self._given
+        return {**dict(zip(_names_of(self.kernel), args, strict=False)), **kwargs}
+
+    def _fixed_dims(self) -> Any:
+        """Return the grid as sizes where nothing that varies is in it, else the grid."""
+        if type(self.grid) is not Grid or self._plan is None:
+            return self.grid
+        fixed = self.grid.with_values(self.frozen)
+        return fixed(self._plan.values) if not fixed.names & set(self.varying) else fixed
+
+    def _prepare(self) -> None:
+        """Lay the launch out for the C core, if it can make it."""
+        plan, native = self._plan, extension.active()
+        if plan is None or native is None or settings.current().verify:
+            return
+        names = list(plan.values)
+        layout = direct_layout(plan.compiled, {name: i for i, name in enumerate(names)})
+        if layout is None:
+            return
+        places = {name: place for place, name in enumerate(self.varying)}
+        params = tuple(
+            (kind, plan.values[names[index]], places.get(names[index], -1))
+            for index, kind in layout[-1]
+        )
+        varying = tuple((a.name, a.example, a.specialize, a.align) for a in self._arguments)
+        heuristics = plan.heuristics_hold if plan.heuristics and self.varying else None
+        on_cuda = seam.device_source().tensors_on_cuda
+        device = (_CUDA if on_cuda else _CPU, on_cuda, plan.device)
+        if not self._lay_out(
+            plan.compiled, (*layout[:-1], params), varying, dict(plan.values), heuristics, device
+        ):
+            return
+        self._native = self._set_grid(self._dims)
+        self._arm_again()
+
+    def _arm_again(self) -> None:
+        """Let the C core launch from now on, on the premises of now."""
+        plan, native = self._plan, extension.active()
+        if not self._native or plan is None or plan.launch is None or native is None:
+            return
+        found = premises.of_core(plan.jit, None, choose_only=False)
+        if found is None or self._holds():
+            return
+        watches, sequences = found
+        with contextlib.suppress(TypeError):  # a dictionary of a class of its own
+            watched = native.WatchSet((*watches, *premises.of_globals(plan.launch)), sequences)
+            source = seam.device_source()
+            self._arm(watched, source.device, source.stream)
+
+    # -- a call that the C core does not make
+
+    def _call(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Launch with the varying arguments; ``grid``: what the grid function has said already."""
+        given = bind_varying(self.name, self._arguments, args, kwargs)
+        plan = self._plan
+        if plan is None:
+            return self._launch_as_given(given)
+        if seam.active_driver() is plan.driver and seam.current_device() != plan.device:
+            with seam.on_device(plan.device):
+                return self._launch(plan, grid, {**plan.values, **given})
+        return self._launch(plan, grid, {**plan.values, **given})
+
+    def _launch_as_given(self, given: Mapping[str, Any]) -> Any:
+        args, kwargs = self._given
+        by_position = dict(zip(_names_of(self.kernel), args, strict=False))
+        positional = [given.get(name, value) for name, value in by_position.items()]
+        named = {name: value for name, value in given.items() if name not in by_position}
+        return launcher.launch(self.kernel, self.grid, *positional, **{**kwargs, **named})
+
+    def _launch(self, plan: FrozenPlan, grid: Any, values: dict[str, Any]) -> Any:
+        self._check_heuristics(plan, values)
+        if settings.current().verify:
+            self._verify(plan, values)
+        obstacle = plan.obstacle()
+        if obstacle is not None and grid is None:
+            compiled = plan.run(self._dims, values)
+            counting.through_triton(self.name, obstacle)
+            return compiled
+        self._arm_again()
+        stream = seam.current_stream(plan.device)
+        if grid is None:
+            grid = self._dims(dict(values)) if callable(self._dims) else self._dims
+        plan.call(grid, stream, values)
+        counting.fast(self.name)
+        return plan.compiled
+
+    def _check_heuristics(self, plan: FrozenPlan, values: Mapping[str, Any]) -> None:
+        changed = plan.changed_heuristic(values) if self.varying and plan.heuristics else None
+        if changed is not None:
+            name, found = changed
+            frozen = self.frozen.get(name, self.options.get(name))
+            raise FrozenArgumentError(self.name, f"heuristic {name}", repr(frozen), repr(found))
+
+    def _verify(self, plan: FrozenPlan, values: Mapping[str, Any]) -> None:
+        expected = seam.compiled_variant(plan.jit, (), {**values, **plan.options})
+        if getattr(expected, "hash", None) != plan.compiled.hash:
+            raise VerifyError(
+                f"the frozen launch of {self.name} holds another compiled kernel than Triton would "
+                "launch. Set LAUNCHKIT_DISABLE=1 to go on without shortcuts, and report the call.",
+                kernel=self.name,
+                planned=plan.compiled.hash,
+                expected=getattr(expected, "hash", None),
+            )
+
+
+def _names_of(kernel: Any) -> list[str]:
+    return list(take_apart(kernel).jit.arg_names)
+
+
+def _varying_arguments(
+    name: str, kernel: Any, values: Mapping[str, Any], varying: tuple[str, ...]
+) -> tuple[VaryingArgument, ...]:
+    flags = {param.name: param for param in getattr(take_apart(kernel).jit, "params", ())}
+    found = []
+    for each in varying:
+        if each not in values:
+            raise UsageError(
+                f"{each} varies and has no value to freeze {name} for. Pass one that stands for "
+                "the others.",
+                kernel=name,
+                argument=each,
+            )
+        param = flags.get(each)
+        specialize = param is None or not param.do_not_specialize
+        align = param is None or not param.do_not_specialize_on_alignment
+        found.append(varying_argument(name, each, values[each], specialize, align))
+    return tuple(found)
+
+
+def freeze(
+    kernel: Any, grid: Any, /, *args: Any, varying: Iterable[str] = (), **kwargs: Any
+) -> FrozenLaunch:
+    """Prepare one launch of a kernel, and return what makes it again with few arguments.
+
+    Nothing is launched, but the kernel is compiled, and tuned if it is autotuned and nothing
+    knows its config. Everything but the ``varying`` arguments is fixed from then on: their values,
+    the config, the compiled kernel, the device. Frozen tensors are kept alive; their addresses
+    are read now.
+
+    Args:
+        kernel: any Triton kernel, autotuned or plain, with heuristics or without.
+        grid: as for ``launch``. A function, and a ``launchkit.grid`` of varying arguments, is
+            evaluated at each call.
+        args, kwargs: the kernel's arguments and options, as for ``launch``.
+        varying: names of the arguments that each call passes anew: tensors of the dtype, device
+            and 16-byte alignment of the one given here, numbers of its type and, for ints, of
+            the class that Triton compiles for. A ``tl.constexpr`` cannot vary, nor can what a
+            config or a heuristic gives.
+
+    Raises:
+        UsageError: ``varying`` names what cannot vary, or the kernel has a parameter of the
+            name ``varying``.
+        TypeError: the arguments do not fit the kernel's signature.
+        CaptureError, TuningFailedError: as ``launch_autotuned``.
+    """
+    names = (varying,) if isinstance(varying, str) else tuple(varying)
+    _check_names(kernel, names, kwargs)
+    handle_device = _device_of([*args, *kwargs.values()])
+    with contextlib.nullcontext() if handle_device is None else seam.on_device(handle_device):
+        return FrozenLaunch(kernel, grid, args, kwargs, names)
+
+
+def _device_of(values: list[Any]) -> int | None:
+    """Return the device that the tensors are on if it is one and not the current one."""
+    devices = {value.device for value in values if getattr(value, "is_cuda", False) is True}
+    if len(devices) != 1 or settings.current().disable or seam.interpreting():
+        return None
+    (device,) = devices
+    return None if device.index == seam.current_device() else int(device.index)
+
+
+def _check_names(kernel: Any, names: tuple[str, ...], kwargs: Mapping[str, Any]) -> None:
+    parts = take_apart(kernel)
+    jit, name = parts.jit, kernel_name(kernel)
+    known = list(jit.arg_names)
+    if "varying" in known:
+        raise UsageError(
+            f"{name} has a parameter named varying, which freeze takes for its own. Rename it.",
+            kernel=name,
+        )
+    constants = {p.name for p in getattr(jit, "params", ()) if p.is_constexpr}
+    layers = (*parts.outer_heuristics, *parts.inner_heuristics)
+    supplied = {each for layer in layers for each in layer.values}
+    if parts.autotuner is not None:
+        supplied |= {each for config in parts.autotuner.configs for each in config.kwargs}
+    for each in names:
+        reason = None
+        if each not in known:
+            reason = f"is no parameter. It has: {', '.join(known)}"
+        elif each in constants:
+            reason = "is a constexpr, which is compiled in"
+        elif each in supplied:
+            reason = "comes from a config or a heuristic"
+        elif names.count(each) > 1:
+            reason = "is named twice"
+        if reason is not None:
+            raise UsageError(
+                f"{each} of {name} cannot vary: it {reason}. Leave it out of varying.",
+                kernel=name,
+                argument=each,
+            )

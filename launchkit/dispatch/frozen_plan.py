@@ -1,0 +1,185 @@
+"""What a frozen handle fixes: the config, every argument, and the compiled kernel.
+
+Found as a launch would find it, without launching: heuristics, config, heuristics, then Triton
+compiles. Where a launch has to go through Triton each time the reason says why.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any
+
+from launchkit.dispatch import counting
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.heuristic_path import apply_heuristics
+from launchkit.dispatch.launch_path import AutotunedLauncher, TritonLauncher
+from launchkit.dispatch.launcher import adopt
+from launchkit.dispatch.layers import KernelParts, take_apart
+from launchkit.dispatch.native.fronts import compile_function
+from launchkit.dispatch.native.launcher_text import launch_text
+from launchkit.dispatch.plan import LaunchPlan
+from launchkit.errors import UsageError
+
+# Triton binds these itself: such parameters cannot be passed by keyword.
+_TAKEN_BY_TRITON = {"self", "grid", "warmup"}
+
+
+class FrozenPlan:
+    """One launch with everything fixed: config, arguments, options and compiled kernel."""
+
+    def __init__(
+        self,
+        parts: KernelParts,
+        config: Any,
+        values: dict[str, Any],
+        options: dict[str, Any],
+        compiled: Any,
+    ) -> None:
+        self.jit = parts.jit
+        self.config = config
+        self.values = values
+        """Every parameter's value, in the order of the signature."""
+        self.options = options
+        self.compiled = compiled
+        self.driver = seam.active_driver()
+        self.device = seam.current_device()
+        place = seam.cache_place(self.jit, self.device, compiled)
+        self.launch: LaunchPlan | None = None
+        if place is not None:
+            used = seam.used_globals(self.jit)
+            self.launch = LaunchPlan(compiled, place, used, None, {})
+            self._call = _caller(len(values), self.launch.direct)
+        layers = (*parts.outer_heuristics, *parts.inner_heuristics)
+        self.heuristics = tuple(item for layer in layers for item in layer.values.items())
+
+    def obstacle(self) -> str | None:
+        """Return why the next launch has to be Triton's, or None."""
+        if seam.active_driver() is not self.driver:
+            return "another driver is active than when it was frozen"
+        if self.launch is None:
+            return "Triton's cache does not hold the compiled kernel"
+        if self.launch.globals_changed():
+            return "a global that the kernel reads has changed"
+        return seam.launch_obstacle(self.jit)
+
+    def heuristics_hold(self, values: Mapping[str, Any]) -> bool:
+        """Tell whether the heuristics of the kernel give for these arguments what was frozen."""
+        return self.changed_heuristic(values) is None
+
+    def changed_heuristic(self, values: Mapping[str, Any]) -> tuple[str, Any] | None:
+        """Return the name and value of a heuristic that gives another value than was frozen."""
+        mapping = {**values, **self.options}
+        for name, heuristic in self.heuristics:
+            found, frozen = heuristic(dict(mapping)), self.values.get(name, self.options.get(name))
+            if type(found) is not type(frozen) or found != frozen:
+                return name, found
+        return None
+
+    def run(self, grid: Any, values: Mapping[str, Any]) -> Any:
+        """Launch through Triton's run, which compiles, checks and calls hooks as it will."""
+        run = getattr(self.jit.run, "launchkit_original", None)
+        run = self.jit.run if run is None else functools.partial(run, self.jit)
+        return run(grid=grid, warmup=False, **values, **self.options)
+
+    def call(self, grid: Any, stream: int, values: Mapping[str, Any]) -> None:
+        """Launch the compiled kernel with Triton's own launcher."""
+        arguments = tuple(values.values())
+        plan = self.launch
+        if plan is None or not plan.direct or seam.launch_obstacle(self.jit) is not None:
+            seam.finish_launch(self.compiled, grid, stream, arguments)
+            return
+        size = len(grid)
+        x, y, z = grid[0], grid[1] if size > 1 else 1, grid[2] if size > 2 else 1
+        self._call(plan, x, y, z, stream, *arguments)
+
+
+@functools.lru_cache(maxsize=256)
+def _caller(count: int, direct: bool) -> Callable[..., Any]:
+    """Return a function that calls a plan's launcher with ``count`` arguments."""
+    arguments = [f"a{i}" for i in range(count)]
+    text = launch_text(arguments)[0 if direct else 1]
+    head = f"def call({', '.join(['__plan', '__x', '__y', '__z', '__stream', *arguments])}):"
+    return compile_function([head, "    __call = __plan.call", f"    {text}"], {}, "call")
+
+
+def freeze_plan(
+    kernel: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> FrozenPlan | str:
+    """Return the plan of a launch with these arguments, or why its launches stay Triton's.
+
+    A config that is not known yet is tuned. Raises what such a launch would raise.
+    """
+    launcher = adopt(kernel)
+    if isinstance(launcher, TritonLauncher):
+        return launcher.reason
+    if seam.interpreting():
+        return counting.INTERPRETED
+    parts = take_apart(kernel)
+    given = dict(kwargs)
+    apply_heuristics(parts.outer_heuristics, grid, args, given)
+    config = None
+    if parts.autotuner is not None:
+        config = _config(parts.autotuner, grid, args, given)
+        if config is None:
+            return counting.NO_CONFIG
+        if config.pre_hook is not None:
+            return counting.PRE_HOOK
+        given |= config.all_kwargs()
+    apply_heuristics(parts.inner_heuristics, grid, args, given)
+    bound = _bind(parts.jit, args, given)
+    if bound is None:
+        return counting.SIGNATURE
+    compiled = seam.compiled_variant(parts.jit, (), {**bound[0], **bound[1]})
+    compiled = getattr(compiled, "result", lambda: compiled)()
+    if type(compiled) is not seam.CompiledKernel:
+        return counting.NOT_COMPILED
+    if compiled.metadata.target.backend != "cuda":
+        return f"backend {compiled.metadata.target.backend}"
+    return FrozenPlan(parts, config, *bound, compiled)
+
+
+def _config(autotuner: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    supplied = {name for config in autotuner.configs for name in config.all_kwargs()}
+    clashing = sorted(supplied & kwargs.keys())
+    if clashing:
+        raise UsageError(
+            f"{', '.join(clashing)} comes from the kernel's configs. Leave it out.",
+            names=clashing,
+        )
+    launcher = adopt(autotuner)
+    if not isinstance(launcher, AutotunedLauncher):
+        return None
+    choice = launcher.choice(grid, args, kwargs)
+    return None if choice is None else choice.config
+
+
+def _bind(
+    jit: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return every parameter's value and the options; None for signatures that stay Triton's."""
+    parameters = jit.signature.parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    variable = kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+    if variable or _TAKEN_BY_TRITON & parameters.keys():
+        return None
+    if Parameter.KEYWORD_ONLY in kinds and not seam.BINDS_KEYWORD_ONLY:
+        return None
+    named = {name: value for name, value in kwargs.items() if name in parameters}
+    options = {name: value for name, value in kwargs.items() if name not in parameters}
+    bound = jit.signature.bind(*args, **named)
+    bound.apply_defaults()
+    return {name: _snapshot(bound.arguments[name]) for name in parameters}, options
+
+
+def _snapshot(value: Any) -> Any:
+    """Return a tensor descriptor of its own for one that its owner may change."""
+    if not (hasattr(value, "base") and hasattr(value, "block_shape")):
+        return value
+    kept = copy.copy(value)
+    for name, field in vars(value).items():
+        if isinstance(field, list):
+            setattr(kept, name, list(field))
+    return kept
