@@ -137,6 +137,7 @@ class FrozenLaunch(Frozen):
         ):
             return
         self._native = self._set_grid(self._dims)
+        counting.counted(self.name, self)
         self._arm_again()
 
     def _arm_again(self) -> None:

@@ -162,8 +162,8 @@ def _bind(
     """Return every parameter's value and the options; None for signatures that stay Triton's."""
     parameters = jit.signature.parameters
     kinds = {parameter.kind for parameter in parameters.values()}
-    variable = kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-    if variable or _TAKEN_BY_TRITON & parameters.keys():
+    odd = kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD, Parameter.POSITIONAL_ONLY}
+    if odd or _TAKEN_BY_TRITON & parameters.keys():
         return None
     if Parameter.KEYWORD_ONLY in kinds and not seam.BINDS_KEYWORD_ONLY:
         return None
