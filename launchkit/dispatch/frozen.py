@@ -69,10 +69,13 @@ class FrozenLaunch(Frozen):
         self.varying = varying
         self.name = getattr(kernel, "declared_name", None) or kernel_name(kernel)
         self._given = (args, dict(kwargs))
+        given = self._given_by_name()
+        # First, since compiling takes its time; the rest have defaults.
+        _varying_arguments(self.name, kernel, given, tuple(n for n in varying if n in given))
         plan = freeze_plan(kernel, self.grid, args, kwargs)
         self._plan = plan if isinstance(plan, FrozenPlan) else None
         self.obstacle = plan if isinstance(plan, str) else None
-        values = self._given_by_name() if self._plan is None else self._plan.values
+        values = given if self._plan is None else self._plan.values
         self._arguments = _varying_arguments(self.name, kernel, values, varying)
         self.frozen = MappingProxyType({n: v for n, v in values.items() if n not in varying})
         self.options = MappingProxyType({} if self._plan is None else self._plan.options)

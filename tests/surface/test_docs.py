@@ -61,18 +61,35 @@ def test_readme_links_and_named_folders_exist():
         assert (ROOT / folder).is_dir() or (ROOT / "launchkit" / folder).is_dir(), folder
 
 
-def test_readme_examples_run_as_they_stand(tmp_path, capsys):
-    """On the host-only driver: CPU tensors stand for the GPU's, foreign kernels are examples."""
-    blocks = re.findall(r"```python\n(.*?)```", text("README.md"), re.DOTALL)
+def blocks_of(name):
+    return re.findall(r"```python\n(.*?)```", text(name), re.DOTALL)
+
+
+def run_blocks(tmp_path, blocks):
+    """Run a document's examples in one module, on the host-only driver, and return the module."""
     source = "\n".join(SCAN_TENSORS * ("cu_seqlens" in block) + block for block in blocks)
     for example, stand_in in STAND_INS.items():
         source = source.replace(example, stand_in)
-    path = tmp_path / "readme_example.py"
+    path = tmp_path / "document_example.py"
     path.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("readme_example", path)
+    spec = importlib.util.spec_from_file_location("document_example", path)
     module = importlib.util.module_from_spec(spec)
     with launchkit.use_store("memory:"), hostonly.activate(arch=90):
         spec.loader.exec_module(module)
+    return module
+
+
+def test_examples_of_frozen_launches_run_after_those_of_the_readme(tmp_path, capsys):
+    use = [block for block in blocks_of("README.md") if "add_one" in block][:3]
+    module = run_blocks(tmp_path, [*use, *blocks_of("docs/freeze.md")])
+    printed = capsys.readouterr().out
+    assert "divisible by 16 <- 8191, an int of 32 bits, other than 1, not" in printed
+    assert repr(module.step) in printed
+
+
+def test_readme_examples_run_as_they_stand(tmp_path, capsys):
+    """On the host-only driver: CPU tensors stand for the GPU's, foreign kernels are examples."""
+    module = run_blocks(tmp_path, blocks_of("README.md"))
     assert module.batch.num_chunks == 3
     printed = capsys.readouterr().out
     assert re.search(r"mixer\W+7\W+add_one\W+1\W", printed), printed

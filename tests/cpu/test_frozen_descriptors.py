@@ -1,0 +1,68 @@
+"""Tensor descriptors in a frozen launch: the parameters that Triton's own launch passes."""
+
+from __future__ import annotations
+
+import functools
+
+import descriptor_kernels
+import pytest
+import torch
+from launching import counted_runs, outcome, triton_launch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+import launchkit
+from launchkit import hostonly
+
+pytestmark = pytest.mark.usefixtures("each_core")
+
+
+@pytest.fixture(params=[80, 90], ids=["decomposed", "tensor map"])
+def arch(request):
+    with hostonly.activate(arch=request.param):
+        hostonly.clear()
+        yield request.param
+
+
+def descriptor(**options):
+    return TensorDescriptor.from_tensor(
+        torch.empty(96, 64, dtype=torch.float16), [32, 16], **options
+    )
+
+
+@pytest.mark.parametrize("padding", ["zero", "nan"])
+def test_frozen_descriptor_launches_as_in_triton(arch, padding):
+    source, out = descriptor(padding=padding), torch.empty(32 * 16, dtype=torch.float16)
+    handle = launchkit.freeze(
+        descriptor_kernels.copy_block, lambda meta: (meta["row"],), source, out, 3, 5, 32, 16,
+        varying=["out_ptr", "row"],
+    )  # fmt: skip
+    assert handle.obstacle is None
+    for row in (3, 7, 33):
+        other = torch.empty_like(out)
+        args = (source, other, row, 5, 32, 16)
+        kernel, grid = descriptor_kernels.copy_block, (row,)
+        expected = outcome(functools.partial(triton_launch, kernel, grid, args, {}))
+        with counted_runs() as runs:
+            assert outcome(functools.partial(handle, other, row)) == expected
+        assert runs.total == 0
+        assert len(expected[1]) == 1
+
+
+def test_frozen_descriptor_is_a_snapshot(arch):
+    source, out = descriptor(), torch.empty(32 * 16, dtype=torch.float16)
+    source.shape = list(source.shape)
+    handle = launchkit.freeze(descriptor_kernels.copy_block, (1,), source, out, 3, 5, 32, 16)
+    handle()
+    source.shape[0] = 48
+    source.base = torch.empty(96, 64, dtype=torch.float16)
+    handle()
+    first, second = hostonly.launches()
+    assert first == second
+
+
+def test_descriptor_cannot_vary(arch):
+    out = torch.empty(32 * 16, dtype=torch.float16)
+    with pytest.raises(launchkit.errors.UsageError, match=r"source of .* is a TensorDescriptor"):
+        launchkit.freeze(
+            descriptor_kernels.copy_block, (1,), descriptor(), out, 3, 5, 32, 16, varying="source"
+        )
