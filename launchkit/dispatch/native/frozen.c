@@ -42,35 +42,28 @@ static bool bind_given(const Frozen *frozen, Given *given, PyObject *const *args
 }
 
 /* 1: read, 0: not readable, -1: exception. */
-int describe(PyObject *tensor, DLTensor *seen) {
-  if (rt.read_tensor(tensor, seen) == 0)
-    return 1;
-  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
-    return -1;
-  PyErr_Clear();
-  return 0;
+int describe(PyObject *tensor, TensorFacts *facts) {
+  if (rt.tensor_offset != 0)
+    return read_directly(tensor, facts);
+  return rt.read_tensor != NULL ? read_exchanged(tensor, facts) : 0;
 }
 
-uint64_t dtype_of(const DLTensor *seen) {
-  return (uint64_t)seen->dtype_code << 24 | (uint64_t)seen->dtype_bits << 16 | seen->dtype_lanes;
-}
-
-bool on_device(const Frozen *frozen, const DLTensor *seen) {
-  return seen->device_type == frozen->device_type &&
-         (!frozen->device_index_counts || seen->device_id == frozen->device);
+bool on_device(const Frozen *frozen, const TensorFacts *facts) {
+  return facts->device_type == frozen->device_type &&
+         (!frozen->device_index_counts || facts->device_index == frozen->device);
 }
 
 /* 1: of the class that was frozen, 0: not, -1: exception. */
 static int tensor_fits(const Frozen *frozen, const Varying *varying, PyObject *value,
                        uint64_t *bits) {
-  DLTensor seen;
+  TensorFacts facts;
   if (!is_tensor(value))
     return 0;
-  int read = describe(value, &seen);
+  int read = describe(value, &facts);
   if (read != 1)
     return read;
-  *bits = (uint64_t)(uintptr_t)seen.data + seen.byte_offset;
-  return dtype_of(&seen) == varying->class && on_device(frozen, &seen) &&
+  *bits = facts.address;
+  return facts.dtype == varying->class && on_device(frozen, &facts) &&
          (!varying->alignment_counts || ((*bits & 15) == 0) == varying->aligned);
 }
 

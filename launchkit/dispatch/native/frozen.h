@@ -45,9 +45,8 @@ typedef struct {
 } Frozen;
 
 /* frozen.c */
-int describe(PyObject *tensor, DLTensor *seen);
-uint64_t dtype_of(const DLTensor *seen);
-bool on_device(const Frozen *frozen, const DLTensor *seen);
+int describe(PyObject *tensor, TensorFacts *facts);
+bool on_device(const Frozen *frozen, const TensorFacts *facts);
 int premises_hold(Frozen *frozen);
 uint64_t number_class(uint8_t code, uint64_t bits, bool specialized);
 PyObject *frozen_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,

@@ -6,9 +6,9 @@
 
 /* ---- laying it out, once ---- */
 
-static bool take_tensor(const Frozen *frozen, PyObject *tensor, DLTensor *seen, int *status) {
-  *status = describe(tensor, seen);
-  return *status == 1 && on_device(frozen, seen);
+static bool take_tensor(const Frozen *frozen, PyObject *tensor, TensorFacts *facts, int *status) {
+  *status = describe(tensor, facts);
+  return *status == 1 && on_device(frozen, facts);
 }
 
 /* 1: done, 0: a value that only Triton's launcher takes, -1: exception. */
@@ -17,18 +17,18 @@ static int take_varying(Frozen *frozen, PyObject *spec) {
   PyObject *name, *example;
   int specialized, alignment_counts, status;
   uint64_t bits;
-  DLTensor seen;
+  TensorFacts facts;
   if (!PARSE_ITEM(spec, "UOpp", &name, &example, &specialized, &alignment_counts))
     return -1;
   varying->slot = -1;
   varying->specialized = specialized;
   varying->alignment_counts = alignment_counts;
   if (is_tensor(example)) {
-    if (!take_tensor(frozen, example, &seen, &status))
+    if (!take_tensor(frozen, example, &facts, &status))
       return status < 0 ? -1 : 0;
     varying->code = TENSOR;
-    varying->class = dtype_of(&seen);
-    varying->aligned = (((uintptr_t)seen.data + seen.byte_offset) & 15) == 0;
+    varying->class = facts.dtype;
+    varying->aligned = (facts.address & 15) == 0;
   } else {
     if (!scalar_bits(example, &varying->code, &bits))
       return 0;
@@ -46,7 +46,7 @@ static int take_param(Frozen *frozen, int slot, PyObject *spec) {
   int place, status;
   uint8_t code = TENSOR;
   uint64_t bits;
-  DLTensor seen;
+  TensorFacts facts;
   if (!PARSE_ITEM(spec, "sOi", &type, &value, &place))
     return -1;
   int kind = kind_of(type);
@@ -59,9 +59,9 @@ static int take_param(Frozen *frozen, int slot, PyObject *spec) {
     return 1;
   }
   if (is_tensor(value)) {
-    if (!take_tensor(frozen, value, &seen, &status))
+    if (!take_tensor(frozen, value, &facts, &status))
       return status < 0 ? -1 : 0;
-    bits = (uint64_t)(uintptr_t)seen.data + seen.byte_offset;
+    bits = facts.address;
   } else if (!scalar_bits(value, &code, &bits)) {
     return 0;
   }
@@ -97,7 +97,7 @@ static PyObject *frozen_lay_out(PyObject *self, PyObject *args) {
                         &PyTuple_Type, &varying, &PyDict_Type, &mapping, &heuristics,
                         &device_type, &index_counts, &device))
     return NULL;
-  if (frozen->plan.function != NULL || rt.read_tensor == NULL ||
+  if (frozen->plan.function != NULL ||
       PyTuple_GET_SIZE(varying) > MAX_VARYING)
     Py_RETURN_FALSE;
   find_driver();
