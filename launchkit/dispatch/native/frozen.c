@@ -199,6 +199,7 @@ static int launch_frozen(Frozen *frozen, Given *given, PyObject **grid) {
     return fits;
   if (frozen->premises == NULL)
     return 0;
+  profile_mark(FOUND);
   PyObject *source = Py_XNewRef(frozen->sources[2]), *key = Py_XNewRef(frozen->sources[3]);
   int read = read_current_stream(source, key, device, &stream);
   Py_XDECREF(source);
@@ -215,9 +216,12 @@ static int launch_frozen(Frozen *frozen, Given *given, PyObject **grid) {
     if (holds != 1)
       return holds;
   }
-  if (size[0] == 0 || size[1] == 0 || size[2] == 0)
-    return 1;
-  return call_kernel(frozen, given, size, stream);
+  profile_mark(GRID);
+  int launched = 1;
+  if (size[0] != 0 && size[1] != 0 && size[2] != 0)
+    launched = call_kernel(frozen, given, size, stream);
+  profile_mark(DRIVER);
+  return launched;
 }
 
 static PyObject *call_python(PyObject *self, PyObject *grid, PyObject *const *args,
@@ -244,9 +248,23 @@ static PyObject *launch_given(PyObject *self, PyObject *const *args, Py_ssize_t 
       ++*frozen->launch_count;
     result = Py_NewRef(frozen->compiled);
   } else if (launched == 0) {
+    if (profiling)
+      profile_slow();
     result = call_python(self, grid, args, nargs, kwnames);
   }
   Py_XDECREF(grid);
+  return result;
+}
+
+/* The same, timed for profile_launches(). */
+static PyObject *launch_recorded(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                 PyObject *kwnames) {
+  int token = profile_begin(self, &((Frozen *)self)->subject);
+  if (token == BEGIN_FAILED)
+    return NULL;
+  PyObject *result = launch_given(self, args, nargs, kwnames);
+  if (token >= 0)
+    profile_end(token, result == NULL ? RAISED : RETURNED_FROM_CORE);
   return result;
 }
 
@@ -257,7 +275,7 @@ PyObject *frozen_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf
     return NULL;
   PyObject *through = ((Frozen *)self)->through;
   if (through == NULL || through == Py_None)
-    return launch_given(self, args, nargs, kwnames);
+    return (profiling ? launch_recorded : launch_given)(self, args, nargs, kwnames);
   Py_INCREF(through);
   PyObject *result = call_with_grid(through, Py_None, args, nargs, kwnames);
   Py_DECREF(through);

@@ -40,6 +40,7 @@ typedef struct {
   int device_type;
   bool device_index_counts;
   long device;
+  Subject subject; /* its kernel in a recording of launches */
   uint64_t *launch_count;
   Py_buffer count_buffer;
 } Frozen;
