@@ -118,7 +118,7 @@ def calls(tables: Sequence[torch.Tensor], requests: int) -> dict[str, Callable[[
     own, lengths = [table[:requests] for table in tables], seq_lens[:requests]
     spec = _Spec()
     return {
-        "groups_triton": lambda: [_group_by_triton(table, lengths) for table in own],
+        "groups_triton": lambda: [group_by_triton(table, lengths) for table in own],
         "groups": lambda: [
             mamba_get_block_table_tensor(table, lengths, spec, "align") for table in own
         ],
@@ -127,12 +127,18 @@ def calls(tables: Sequence[torch.Tensor], requests: int) -> dict[str, Callable[[
     }
 
 
-def _group_by_triton(table: torch.Tensor, seq_lens: torch.Tensor) -> torch.Tensor:
+def group_by_triton(
+    table: torch.Tensor, seq_lens: torch.Tensor, block_size: int = BLOCK_SIZE
+) -> torch.Tensor:
+    """Return one group's blocks, (requests, 1), as ``mamba_get_block_table_tensor`` does.
+
+    The launch is Triton's, as an engine makes it.
+    """
     requests, columns = table.shape
     out = torch.empty((requests, 1), dtype=torch.int32, device=table.device)
     get_aligned_state_indices_kernel[(-(-requests // 32),)](
         table, seq_lens, out, table.stride(0), seq_lens.stride(0), requests, columns,
-        CACHE_BLOCK_SIZE=BLOCK_SIZE, NUM_STATE_SLOTS=1, BLOCK_STATE_SLOTS=1, BLOCK_ROWS=32,
+        CACHE_BLOCK_SIZE=block_size, NUM_STATE_SLOTS=1, BLOCK_STATE_SLOTS=1, BLOCK_ROWS=32,
         num_warps=1,
     )  # fmt: skip
     return out

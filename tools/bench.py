@@ -17,6 +17,7 @@ from launchkit.tools import (
     bench_copy,
     bench_differential,
     bench_indices,
+    bench_layer,
     bench_libraries,
     bench_mamba,
     bench_soak,
@@ -39,6 +40,7 @@ app = typer.Typer(invoke_without_command=True)
 app.command("mamba", help=bench_mamba.HELP)(bench_mamba.mamba)
 app.command("copy", help=bench_copy.HELP)(bench_copy.copy)
 app.command("indices")(bench_indices.indices)
+app.command("layer")(bench_layer.layer)
 app.command("libraries")(bench_libraries.libraries)
 app.command("differential")(bench_differential.differential)
 app.command("soak")(bench_soak.soak)

@@ -1,0 +1,93 @@
+"""The benchmark of a short continuation: its document, its table, its refusals."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from launchkit import jsonio
+from launchkit.benchmarks import layer_steps
+from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
+from launchkit.errors import UsageError
+from launchkit.tools import bench
+from launchkit.tools.bench_layer import show
+
+MODEL = "Nemotron-3-Nano"
+LAYERS = 23
+PARTS = [("layer", name) for name in layer_steps.VARIANTS] + [
+    ("step", "baseline"), ("step", "launchkit"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    """The command's own result for one model, read from its output file."""
+    target = tmp_path_factory.mktemp("bench") / "layer.json"
+    result = CliRunner().invoke(
+        bench.app, ["layer", "--model", MODEL, "--rounds", "2", "--json", "-o", str(target)]
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.encode() == target.read_bytes()
+    return jsonio.loads(target.read_bytes(), source="test", limit_bytes=10**6)
+
+
+def test_result_has_a_row_for_every_part_and_the_launches_that_were_seen(document):
+    assert (document["mode"], document["complete"]) == ("host-only", True)
+    assert [(row["what"], row["variant"]) for row in document["rows"]] == PARTS
+    # Of a step: a lookup a group or one for all, a launch that decides and one that copies.
+    launches = [13, 6, 5, LAYERS * 13 + 4 + 2, LAYERS * 5 + 1 + 2]
+    assert [row["launches"] for row in document["rows"]] == launches
+    for row in document["rows"]:
+        assert (row["model"], row["layers"]) == (MODEL, LAYERS)
+        assert 0 < row["p10_us"] <= row["median_us"] <= row["p90_us"]
+
+
+def test_ratios_are_those_of_the_medians(document):
+    medians = {(row["what"], row["variant"]): row["median_us"] for row in document["rows"]}
+    assert [(r["what"], r["over"]) for r in document["ratios"]] == [
+        ("layer", "baseline"), ("layer", "copied"), ("step", "baseline"),
+    ]  # fmt: skip
+    for ratio in document["ratios"]:
+        what = ratio["what"]
+        quotient = medians[what, "launchkit"] / medians[what, ratio["over"]]
+        assert ratio["ratio"] == pytest.approx(quotient, abs=1e-4)
+
+
+def test_copies_of_a_step_are_the_same_launches_in_both_variants(host):
+    with pinned():
+        parts = layer_steps.parts(MODEL, "cpu", triton_kernels())
+        found = []
+        for part in parts[-2:]:
+            host.clear()
+            part.call()
+            names = ("preprocess_mamba_align_fused_kernel", "precopy_mamba_align_fused_kernel")
+            found.append([each for each in host.launches() if each.kernel in names])
+    for one, other in zip(*found, strict=True):
+        assert (one.function, one.grid, one.block) == (other.function, other.grid, other.block)
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_table_has_two_lines_a_model_in_80_columns(document, capsys, gpu):
+    wide = [{**row, "median_us": 12345.67} for row in document["rows"]]
+    ratios = document["ratios"]
+    if gpu:
+        ratios = [*ratios, *({**ratio, "time": "gpu", "ratio": 0.987} for ratio in ratios)]
+    show({**document, "rows": wide, "ratios": ratios})
+    printed = capsys.readouterr().out
+    assert max(len(line) for line in printed.splitlines()) <= 80
+    lines = [line.split() for line in printed.splitlines() if "→" in line]
+    assert [line[: 5 if line[0] == MODEL else 4] for line in lines] == [
+        [MODEL, "layer", "13", "→", "5"], ["step", "305", "→", "118"],
+    ]  # fmt: skip
+    assert ("0.987" in printed) == gpu
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(("--model", "Mamba-0"), "no model named Mamba-0"),
+     (("--rounds", "1"), "--rounds must be at least 2")],
+)  # fmt: skip
+def test_a_bad_option_is_refused(options, message):
+    result = CliRunner().invoke(bench.app, ["layer", *options])
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)

@@ -1,0 +1,113 @@
+"""``launchkit bench layer``: what a short continuation costs, in a layer and in a step. A command.
+
+Exit codes: 0 measured, 2 bad use.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from launchkit import jsonio
+from launchkit.tools.bench_output import (
+    AsJson,
+    Output,
+    benchmark,
+    check_at_least,
+    check_output,
+    check_settings,
+    keeper,
+    plain_table,
+    print_title,
+    where,
+    wide_console,
+    write,
+)
+
+_VARIANTS = {"baseline": "baseline", "copied": "copied", "launchkit": "launchkit"}
+_LEGEND = (
+    "Medians. One request gets 32 more tokens: every layer starts in the state of a cache block, "
+    "and ends in it. layer: the scan, with state read and write. step: all layers, the lookup of "
+    "blocks in 4 groups and the copy into a block that is entered. baseline: Triton's launches, "
+    "initial and final states moved with torch, a lookup a group. copied: launchkit's, initial "
+    "states gathered in one launch. launchkit: initial states read where they are. ratio: "
+    "launchkit ÷ baseline; smaller is better."
+)
+_GPU_LEGEND = " GPU: the same ratio of GPU time, replayed from a CUDA graph."
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        help="As of `bench mamba`; may be given several times. "
+        "Default: Granite-4.0-h-micro, Nemotron-3-Nano.",
+    ),
+]
+Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
+
+
+def layer(
+    model: Models = None, rounds: Rounds = 31, as_json: AsJson = False, output: Output = None
+) -> None:
+    """Compare a short continuation: as engines launch it, and with states left in the cache."""
+    check_at_least("--rounds", rounds, 2)
+    check_output(output)
+    check_settings()
+    overhead = benchmark("layer_overhead")
+    models = tuple(dict.fromkeys(model or overhead.MODELS))
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("compiling, then timing", total=len(models))
+        document = overhead.measure(
+            models,
+            rounds,
+            advance=lambda: progress.advance(task),
+            finished=keeper(output, "models"),
+        )
+    data = jsonio.dumps(document)
+    try:
+        if as_json:
+            typer.echo(data, nl=False)
+        else:
+            show(document)
+    finally:
+        # Also where the output failed: what was measured is kept.
+        if output is not None:
+            write(output, data)
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print a result of ``launchkit bench layer``: two lines a model."""
+    console = wide_console()
+    print_title(console, f"host µs of a short continuation ({where(document)})")
+    gpu = any(ratio["time"] == "gpu" for ratio in document["ratios"])
+    table = plain_table()
+    for heading in ("model", "", "launches", *_VARIANTS.values(), "ratio", *(("GPU",) * gpu)):
+        left = heading in ("model", "")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    for model in dict.fromkeys(row["model"] for row in document["rows"]):
+        for what in ("layer", "step"):
+            name = model if what == "layer" else ""
+            table.add_row(name, *_cells(document, model, what, gpu), end_section=what == "step")
+    console.print(table)
+    console.print(_LEGEND + _GPU_LEGEND * gpu, highlight=False, markup=False)
+
+
+def _cells(document: dict[str, Any], model: str, what: str, gpu: bool) -> list[str]:
+    place = (model, what)
+    rows = {r["variant"]: r for r in document["rows"] if (r["model"], r["what"]) == place}
+    ratios = {
+        r["time"]: r["ratio"]
+        for r in document["ratios"]
+        if (r["model"], r["what"], r["over"]) == (*place, "baseline")
+    }
+    medians = [f"{rows[name]['median_us']:.1f}" if name in rows else "-" for name in _VARIANTS]
+    counts = [_count(rows[name]["launches"]) for name in ("baseline", "launchkit")]
+    cells = [what, " → ".join(counts), *medians, f"{ratios['host']:.3f}"]
+    return cells + ([f"{ratios['gpu']:.3f}"] if gpu else [])
+
+
+def _count(launches: int | None) -> str:
+    return "?" if launches is None else str(launches)
