@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import triton
 
+import launchkit
 from launchkit.benchmarks import noop_kernels
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.kernels.ssd import state_passing as state_passing_module
@@ -30,6 +31,8 @@ class LaunchCase:
     arguments: dict[str, Any]
     """By parameter name, in signature order, without what a config supplies."""
     grid: tuple[int, ...]
+    declared: Any
+    """The same grid as a ``launchkit.grid``."""
 
     @property
     def args(self) -> int:
@@ -53,7 +56,8 @@ def _noop(jit: Any, device: str, pointers: int, ints: int, constexprs: int) -> L
     keys = ("n0", "n1", "n2") if ints else ()
     # As in a user's file, where the names at a call site are interned.
     arguments = {sys.intern(name): value for name, value in values.items()}
-    return LaunchCase(f"noop_{len(values)}", jit, configs, keys, arguments, (1,))
+    declared = launchkit.grid(launchkit.cdiv("n0", 64) if ints else 1)
+    return LaunchCase(f"noop_{len(values)}", jit, configs, keys, arguments, (1,), declared)
 
 
 @contextmanager
@@ -88,7 +92,9 @@ def _state_passing(device: str) -> LaunchCase:
     arguments = {name: named[name] for name in kernel.arg_names if name in named}
     configs = tuple(c for c in kernel.configs if c.kwargs["BLOCK_SIZE"] in (256, 512))
     keys = tuple(kernel.keys)
-    return LaunchCase("state_passing", kernel.fn, configs, keys, arguments, grid(configs[0].kwargs))
+    sizes = grid(configs[0].kwargs)
+    declared = launchkit.grid(launchkit.cdiv("dim", "BLOCK_SIZE"), *sizes[1:])
+    return LaunchCase("state_passing", kernel.fn, configs, keys, arguments, sizes, declared)
 
 
 CASES: dict[str, Callable[[str], LaunchCase]] = {

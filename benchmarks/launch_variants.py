@@ -1,14 +1,16 @@
 """The ways to launch one case, as loops to be timed: plain Triton, caches in front, launchkit.
 
-Every loop is generated with its call spelled out, so that the three call forms cost what they
-cost in a user's file: ``positional`` and ``keywords`` (literal keywords) with a tuple grid,
-``kwargs`` (a ``**dict``) with a callable grid.
+Every loop is generated with its call spelled out, so that the call forms cost what they cost in a
+user's file: ``positional`` and ``keywords`` (literal keywords) with a tuple grid, ``kwargs`` (a
+``**dict``) with a callable grid, ``declared`` the same with a ``launchkit.grid``; ``frozen`` is a
+handle of ``launchkit.freeze`` that takes the tensors, and only launchkit's.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 from triton import knobs
 
@@ -17,7 +19,7 @@ from launchkit.benchmarks.launch_cases import LaunchCase
 from launchkit.benchmarks.timing import Loop
 from launchkit.errors import UsageError
 
-FORMS = ("positional", "keywords", "kwargs")
+FORMS = ("positional", "keywords", "kwargs", "declared", "frozen")
 RECORDED = "launchkit_recorded"
 """launchkit's launches while ``profile_launches`` records them."""
 
@@ -56,11 +58,19 @@ _CALLS = {
     "launchkit": "launch_autotuned(kernel, {grid}, {args})",
     RECORDED: "launch_autotuned(kernel, {grid}, {args})",
 }
+_GRIDS = {"kwargs": "lambda meta: the_grid", "declared": "declared"}
+
+
+def has_form(variant: str, form: str) -> bool:
+    """Tell whether a variant can be called in a form."""
+    if form == "frozen":
+        return variant in ("launchkit", RECORDED)
+    return (variant, form) != ("config_cache", "positional")
 
 
 def build(case: LaunchCase, variant: str, form: str) -> Loop | None:
     """Return a loop that launches ``case`` n times, or None where a variant lacks a call form."""
-    if variant == "config_cache" and form == "positional":
+    if not has_form(variant, form):
         return None
     values = dict(case.arguments)
     kernel: Any = case.jit
@@ -68,23 +78,36 @@ def build(case: LaunchCase, variant: str, form: str) -> Loop | None:
         values |= case.configs[0].all_kwargs()
     else:
         kernel = triton.autotune(configs=list(case.configs), key=list(case.keys))(case.jit)
+    if form == "frozen":
+        return _frozen_loop(case, kernel)
     call = _CALLS[variant].format(
-        grid="lambda meta: the_grid" if form == "kwargs" else "the_grid",
-        args=_argument_text(case, values, form),
+        grid=_GRIDS.get(form, "the_grid"), args=_argument_text(case, values, form)
     )
     parameters = ", ".join(["n", "kernel", "the_grid", "everything", *values])
     source = f"def loop({parameters}):\n    for _ in range(n):\n        {call}\n"
     namespace: dict[str, Any] = {
         "launch_autotuned": launchkit.launch_autotuned,
         "config_cache": ConfigCache().launch,
+        "declared": case.declared,
     }
     exec(source, namespace)
     inner = namespace["loop"]
     return lambda n: inner(n, kernel, case.grid, dict(values), **values)
 
 
+def _frozen_loop(case: LaunchCase, kernel: Any) -> Loop:
+    tensors = {name: v for name, v in case.arguments.items() if isinstance(v, torch.Tensor)}
+    handle = launchkit.freeze(kernel, case.grid, **case.arguments, varying=tensors)
+    parameters = ", ".join(["n", "handle", *tensors])
+    call = f"handle({', '.join(tensors)})"
+    namespace: dict[str, Any] = {}
+    exec(f"def loop({parameters}):\n    for _ in range(n):\n        {call}\n", namespace)
+    inner = namespace["loop"]
+    return lambda n: inner(n, handle, **tensors)
+
+
 def _argument_text(case: LaunchCase, values: dict[str, Any], form: str) -> str:
-    if form == "kwargs":
+    if form in ("kwargs", "declared"):
         return "**everything"
     # A config's own options can only be keywords.
     by_position = case.arguments if form == "positional" else {}

@@ -56,11 +56,18 @@ _VARIANTS = {
 _KERNEL = re.compile(r"_\d+$")
 """A case's name ends with its number of arguments where it has siblings."""
 
-_FORMS = {"positional": "f(a, b)", "keywords": "f(a=a)", "kwargs": "f(**kw)"}
+_FORMS = {
+    "positional": "f(a, b)",
+    "keywords": "f(a=a)",
+    "kwargs": "f(**kw)",
+    "declared": "+ grid()",
+    "frozen": "frozen",
+}
 _LEGEND = (
     "Medians. Autotuner, JIT: Triton's own launches; cache: a plain config cache in front of "
     "kernel.fn[grid]. Calls: positional f(a, b) and literal keywords f(a=a) with a tuple grid, "
-    "f(**kw) with a callable grid. ratio: launchkit ÷ Autotuner, same call; smaller is better."
+    "f(**kw) with a callable grid, + grid() with a declared one; frozen: a handle that takes the "
+    "tensors. ratio: launchkit ÷ Autotuner, same call; smaller is better."
 )
 _DRIVER_LEGEND = " driver: cuLaunchKernelEx alone, in a C loop."
 CASE_NAMES = "noop_0, noop_19, noop_46, state_passing"
@@ -134,17 +141,19 @@ def show(document: dict[str, Any]) -> None:
         left = heading in ("kernel/args", "call")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     labels = {r["case"]: f"{_KERNEL.sub('', r['case'])}/{r['args']}" for r in document["rows"]}
-    last = ""
-    for ratio in document["ratios"]:
-        if ratio["over"] != "triton_autotuner":
-            continue
-        case, form = ratio["case"], ratio["call_form"]
+    over = {
+        (r["case"], r["call_form"]): f"{r['ratio']:.2f}"
+        for r in document["ratios"]
+        if r["over"] == "triton_autotuner"
+    }
+    places = [(case, form) for case, form, variant in rows if variant == "launchkit"]
+    for place, following in zip(places, [*places[1:], ("", "")], strict=True):
+        case, form = place
         cells = [_cell(rows.get((case, form, variant))) for variant in shown]
-        name = "" if case == last else labels[case]
+        name = labels[case] if (case, "positional") == place else ""
         table.add_row(
-            name, _FORMS[form], *cells, f"{ratio['ratio']:.2f}", end_section=form == "kwargs"
+            name, _FORMS[form], *cells, over.get(place, "-"), end_section=following[0] != case
         )
-        last = case
     console.print(table)
     legend = _LEGEND + (_DRIVER_LEGEND if "floor" in shown else "")
     console.print(legend, highlight=False, markup=False)
