@@ -66,6 +66,20 @@ def _patterns(name: str) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
+def environment() -> dict[bytes, bytes]:
+    """Return the live dictionary behind ``os.environ``, for whoever watches a variable of others.
+
+    Where there is none, an empty one.
+    """
+    live = getattr(os.environ, "_data", None)
+    return live if type(live) is dict else {}
+
+
+def variable(name: str) -> bytes:
+    """Return the key that a variable has in ``environment()``."""
+    return os.fsencode(name)
+
+
 def installs_on_import() -> bool:
     """Tell whether LAUNCHKIT_INSTALL is on, without fixing the other settings yet."""
     return _flag("LAUNCHKIT_INSTALL")

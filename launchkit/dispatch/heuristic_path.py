@@ -53,7 +53,8 @@ class HeuristicLauncher(AutotunedLauncher):
         self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         config = choice.config
-        if config.pre_hook is not None or seam.interpreting() or clash(config, kwargs):
+        interpreted = not isinstance(self._parts.jit, seam.JITFunction)
+        if config.pre_hook is not None or interpreted or clash(config, kwargs):
             return super()._launch_chosen(choice, grid, args, kwargs)
         return self._launch_with(config, grid, args, kwargs)
 

@@ -27,6 +27,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.autotuner import Config as TritonConfig
 from triton.runtime.jit import JITFunction
 
+from launchkit import settings
 from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, Toolchain
 
@@ -59,6 +60,14 @@ PROVEN = ((3, 6), (3, 9))
 BINDS_KEYWORD_ONLY = VERSION >= (3, 9)
 """Whether Triton refuses a keyword-only argument given by position, as Python does."""
 
+LAUNCH_VARIABLES = tuple(
+    settings.variable(knob.key)
+    for knob in (vars(type(knobs.compilation)).get("fpsan_homomorphic_casts"),)
+    if hasattr(knob, "key")
+)
+"""Environment variables that Triton reads at each launch, as keys of ``settings.environment()``.
+The others it reads when it is imported, when a kernel is decorated, or when it compiles."""
+
 # What Triton itself reads at each launch and what sends the launch back to Triton when in use.
 LAUNCH_GUARD = " or ".join(
     condition
@@ -72,6 +81,7 @@ LAUNCH_GUARD = " or ".join(
             "__compilation_values.get('fpsan_homomorphic_casts')",
             hasattr(knobs.compilation, "fpsan_homomorphic_casts"),
         ),
+        ("__environment.get(__variable) is not __variable_value", bool(LAUNCH_VARIABLES)),
         (
             "__runtime.add_stages_inspection_hook is not None",
             hasattr(knobs.runtime, "add_stages_inspection_hook"),
@@ -173,8 +183,12 @@ def launch_namespace(jit: Any) -> dict[str, Any]:
     runtime = knobs.runtime
     active = driver_config.active
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+    environment, variable = settings.environment(), next(iter(LAUNCH_VARIABLES), None)
     return {
         "__runtime": runtime,
+        "__environment": environment,
+        "__variable": variable,
+        "__variable_value": None if variable is None else environment.get(variable),
         "__compilation": knobs.compilation,
         "__compilation_values": vars(knobs.compilation),
         "__enter": enter,

@@ -108,6 +108,7 @@ extern PyTypeObject WatchSet_Type;
 
 /* 1: all hold, 0: one does not, -1: an exception is set. */
 int watches_hold(WatchSet *set);
+void make_watcher(void);
 
 /* ---- what is found by its key ---- */
 

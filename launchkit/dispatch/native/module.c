@@ -123,5 +123,7 @@ PyMODINIT_FUNC PyInit__core(void) {
   for (size_t i = 0; module != NULL && i < sizeof types / sizeof *types; i++)
     if (PyModule_AddType(module, types[i]) < 0)
       Py_CLEAR(module);
+  if (module != NULL)
+    make_watcher();
   return module;
 }

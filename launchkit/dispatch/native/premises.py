@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from launchkit import settings
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.plan import ConfigPin, LaunchPlan
 
@@ -39,6 +40,10 @@ def of_core(jit: Any, autotuner: Any, choose_only: bool) -> Watches | None:
     state, switches, empty = seam.launch_state(None if choose_only else jit)
     watches = [attributes(owner, names) for owner, names in state]
     watches += [attributes(owner, names, _OFF) for owner, names in switches]
+    if not choose_only and seam.LAUNCH_VARIABLES:
+        found = settings.environment()
+        expected = {name: found.get(name, ABSENT) for name in seam.LAUNCH_VARIABLES}
+        watches.append((found, expected, None, False, _SAME))
     sequences = [(each, ()) for each in empty]
     if not choose_only and seam.launch_obstacle(jit) is not None:
         return None

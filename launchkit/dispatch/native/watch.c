@@ -2,10 +2,10 @@
  *
  * A watch is a dictionary (the attributes of a knob object, a module's globals, Triton's table
  * of compiled kernels) and what it has to hold under some keys, compared by identity. Where
- * CPython counts a dictionary's changes, an unchanged one is not even looked into.
+ * CPython counts a dictionary's changes, an unchanged one is not even looked into; since 3.12
+ * it tells of each, and while there was none at all no dictionary is.
  */
 #include "core.h"
-
 
 typedef struct {
   PyObject *key;
@@ -35,12 +35,51 @@ typedef struct {
   PyObject *elements; /* tuple: what it has to hold, by identity */
 } Sequence;
 
+typedef struct {
+  PyTypeObject *type; /* a watch holds it */
+  unsigned tag;
+} TypeTag;
+
 struct WatchSet {
   PyObject_HEAD
   Py_ssize_t watch_count, sequence_count;
   Watch *watches;
   Sequence *sequences;
+  Py_ssize_t typed_count;
+  TypeTag *typed;
+  uint64_t seen; /* as many changes there were when everything held; 0: none is known of */
 };
+
+/* ---- every change of a watched dictionary, counted before it is made ---- */
+
+static uint64_t changes = 1;
+static int watcher = -1;
+
+#if PY_VERSION_HEX >= 0x030C0000
+static int count_change(PyDict_WatchEvent Py_UNUSED(event), PyObject *Py_UNUSED(dict),
+                        PyObject *Py_UNUSED(key), PyObject *Py_UNUSED(value)) {
+  changes++;
+  return 0;
+}
+#endif
+
+/* Once; where all of Python's watchers are taken, dictionaries are looked into. */
+void make_watcher(void) {
+#if PY_VERSION_HEX >= 0x030C0000
+  watcher = PyDict_AddWatcher(count_change);
+  if (watcher < 0)
+    PyErr_Clear();
+#endif
+}
+
+static int watch_changes(PyObject *dict) {
+#if PY_VERSION_HEX >= 0x030C0000
+  if (watcher >= 0)
+    return PyDict_Watch(watcher, dict);
+#endif
+  (void)dict;
+  return 0;
+}
 
 /* A number that changes with the dictionary, or 0 where there is none: since 3.13 attributes can
  * be stored past the dictionary without a count. */
@@ -116,12 +155,22 @@ static int sequence_holds(const Sequence *sequence) {
   return 1;
 }
 
+static inline bool types_hold(const WatchSet *set) {
+  for (Py_ssize_t i = 0; i < set->typed_count; i++)
+    if (class_tag(set->typed[i].type) != set->typed[i].tag)
+      return false;
+  return true;
+}
+
 int watches_hold(WatchSet *set) {
   if (set->watches == NULL) /* the garbage collector was here */
     return 0;
   for (Py_ssize_t i = 0; i < set->sequence_count; i++)
     if (!sequence_holds(&set->sequences[i]))
       return 0;
+  if (set->seen == changes && types_hold(set))
+    return 1;
+  uint64_t now = changes; /* of before: a comparison may run Python code */
   for (Py_ssize_t i = 0; i < set->watch_count; i++) {
     Watch *watch = &set->watches[i];
     /* What nearly always holds, without a call. */
@@ -132,6 +181,8 @@ int watches_hold(WatchSet *set) {
     if (holds <= 0)
       return holds;
   }
+  if (watcher >= 0)
+    set->seen = now;
   return 1;
 }
 
@@ -167,7 +218,7 @@ static int fill_watch(Watch *watch, PyObject *spec) {
     item->key = Py_NewRef(key);
     item->value = value == rt.absent ? NULL : Py_NewRef(value);
   }
-  return 0;
+  return watch_changes(dict);
 }
 
 static int fill_sequence(Sequence *sequence, PyObject *spec) {
@@ -186,15 +237,19 @@ static int fill_sequence(Sequence *sequence, PyObject *spec) {
 static int fill(WatchSet *set, PyObject *watches, PyObject *sequences) {
   set->watches = PyMem_Calloc(PyTuple_GET_SIZE(watches) + 1, sizeof(Watch));
   set->sequences = PyMem_Calloc(PyTuple_GET_SIZE(sequences) + 1, sizeof(Sequence));
-  if (set->watches == NULL || set->sequences == NULL) {
+  set->typed = PyMem_Calloc(PyTuple_GET_SIZE(watches) + 1, sizeof(TypeTag));
+  if (set->watches == NULL || set->sequences == NULL || set->typed == NULL) {
     PyErr_NoMemory();
     return -1;
   }
   /* Counted first: what was filled in part is released with the rest. */
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(watches); i++) {
     set->watch_count++;
-    if (fill_watch(&set->watches[i], PyTuple_GET_ITEM(watches, i)) < 0)
+    Watch *watch = &set->watches[i];
+    if (fill_watch(watch, PyTuple_GET_ITEM(watches, i)) < 0)
       return -1;
+    if (watch->type != NULL)
+      set->typed[set->typed_count++] = (TypeTag){watch->type, watch->type_tag};
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sequences); i++) {
     set->sequence_count++;
@@ -240,7 +295,7 @@ static int set_clear(WatchSet *set) {
   /* Taken off first: releasing a value may run code that comes back here. */
   set->watches = NULL;
   set->sequences = NULL;
-  set->watch_count = set->sequence_count = 0;
+  set->watch_count = set->sequence_count = set->typed_count = 0;
   for (Py_ssize_t i = 0; i < watch_count; i++) {
     for (Py_ssize_t j = 0; j < watches[i].count; j++) {
       Py_DECREF(watches[i].items[j].key);
@@ -256,6 +311,8 @@ static int set_clear(WatchSet *set) {
   }
   PyMem_Free(watches);
   PyMem_Free(sequences);
+  PyMem_Free(set->typed);
+  set->typed = NULL;
   return 0;
 }
 
