@@ -15,7 +15,7 @@ from launchkit import settings
 from launchkit.dispatch import counting, launcher
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.frozen_arguments import VaryingArgument, bind_varying, varying_argument
-from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan
+from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan, kernel_params
 from launchkit.dispatch.grids import Grid
 from launchkit.dispatch.layers import kernel_name, take_apart
 from launchkit.dispatch.native import extension, premises
@@ -127,10 +127,8 @@ class FrozenLaunch(Frozen):
         if layout is None:
             return
         places = {name: place for place, name in enumerate(self.varying)}
-        params = tuple(
-            (kind, plan.values[names[index]], places.get(names[index], -1))
-            for index, kind in layout[-1]
-        )
+        named = [(names[index], kind) for index, kind in layout[-1]]
+        params = tuple(kernel_params(plan.compiled, named, plan.values, places))
         varying = tuple((a.name, a.example, a.specialize, a.align) for a in self._arguments)
         heuristics = plan.heuristics_hold if plan.heuristics and self.varying else None
         on_cuda = seam.device_source().tensors_on_cuda

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter
 from typing import Any
 
@@ -103,6 +103,40 @@ def _caller(count: int, direct: bool) -> Callable[..., Any]:
     text = launch_text(arguments)[0 if direct else 1]
     head = f"def call({', '.join(['__plan', '__x', '__y', '__z', '__stream', *arguments])}):"
     return compile_function([head, "    __call = __plan.call", f"    {text}"], {}, "call")
+
+
+def kernel_params(
+    compiled: Any,
+    named: Iterable[tuple[str, str]],
+    values: Mapping[str, Any],
+    places: Mapping[str, int],
+) -> Iterator[tuple[str, Any, int]]:
+    """Yield (type, value, place among the varying or -1) of each parameter of a compiled kernel.
+
+    ``named``: the parameters' names and types in Triton's signature, where a tensor descriptor
+    stands for several: a tensor map, or the tensor, its shape, strides and flags; then 32-bit
+    shape and 64-bit strides.
+    """
+    metadata = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
+    for name, kind in named:
+        if not kind.startswith("tensordesc"):
+            yield kind, values[name], places.get(name, -1)
+            continue
+        expanded = seam.expand_descriptor(values[name], next(metadata, None))
+        dimensions = len(values[name].shape)
+        head = len(expanded) - 2 * dimensions
+        for place, value in enumerate(expanded):
+            yield _descriptor_type(value, place - head, dimensions), value, -1
+
+
+def _descriptor_type(value: Any, after_head: int, dimensions: int) -> str:
+    if after_head >= 0:
+        return "i32" if after_head < dimensions else "i64"
+    if isinstance(value, bool):
+        return "i1"
+    if isinstance(value, int):
+        return "i64"
+    return "*" if hasattr(value, "data_ptr") else "nvTmaDesc"
 
 
 def freeze_plan(

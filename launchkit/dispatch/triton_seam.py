@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 import triton
 from triton import knobs
-from triton.backends.nvidia.driver import CudaLauncher
+from triton.backends.nvidia import driver as nvidia_driver
 from triton.compiler import CompiledKernel
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.language import constexpr as triton_constexpr
@@ -256,7 +256,7 @@ def device_source() -> DeviceSource:
 
 def launch_codes() -> tuple[Any, ...]:
     """Return the code of what every launch through Triton passes, and no shortcut does."""
-    return (CudaLauncher.__call__.__code__,)
+    return (nvidia_driver.CudaLauncher.__call__.__code__,)
 
 
 def current_stream(device: int) -> int:
@@ -272,6 +272,12 @@ def finish_launch(compiled: Any, grid: Any, stream: int, values: tuple[Any, ...]
     enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
     function, packed = compiled.function, compiled.packed_metadata
     compiled.run(x, y, z, stream, function, packed, metadata, enter, leave, *values)
+
+
+def expand_descriptor(descriptor: Any, metadata: Any) -> list[Any]:
+    """Return what Triton's launcher passes for a tensor descriptor, in a version that is proven."""
+    base_arguments = (None,) if VERSION >= (3, 9) else ()
+    return list(nvidia_driver.make_tensordesc_arg(descriptor, metadata, *base_arguments))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ typedef struct {
   Plan plan; /* no object: only what call_driver and the launch read of one */
   void **params;
   uint64_t *values;
+  PyObject *held; /* what some params point into, as Python gave it */
   int varying_count;
   Varying varying[MAX_VARYING];
   /* the grid: sizes, or a program, or a callable */

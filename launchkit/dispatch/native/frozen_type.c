@@ -40,6 +40,18 @@ static int take_varying(Frozen *frozen, PyObject *spec) {
   return 1;
 }
 
+/* The 128 bytes of a tensor map in Triton's object of one: its last member, in every version that
+ * the core is proven with. NULL: another object. */
+static void *tensor_map(PyObject *object) {
+  enum { MAP_BYTES = 128 };
+  const char *name = strrchr(Py_TYPE(object)->tp_name, '.');
+  Py_ssize_t size = Py_TYPE(object)->tp_basicsize;
+  if (name == NULL || strcmp(name, ".PyCUtensorMap") != 0 ||
+      (size != MAP_BYTES + 64 && size != 2 * MAP_BYTES))
+    return NULL;
+  return (char *)object + size - MAP_BYTES;
+}
+
 static int take_param(Frozen *frozen, int slot, PyObject *spec) {
   const char *type;
   PyObject *value;
@@ -49,6 +61,10 @@ static int take_param(Frozen *frozen, int slot, PyObject *spec) {
   TensorFacts facts;
   if (!PARSE_ITEM(spec, "sOi", &type, &value, &place))
     return -1;
+  if (strcmp(type, "nvTmaDesc") == 0) {
+    frozen->params[slot] = tensor_map(value);
+    return frozen->params[slot] != NULL;
+  }
   int kind = kind_of(type);
   if (kind == 0 || place >= frozen->varying_count)
     return 0;
@@ -79,6 +95,7 @@ static int take_params(Frozen *frozen, PyObject *params) {
     return -1;
   }
   frozen->plan.param_count = (int)count;
+  frozen->held = Py_NewRef(params);
   int done = 1;
   for (int i = 0; done == 1 && i < count; i++)
     done = take_param(frozen, i, PyTuple_GET_ITEM(params, i));
@@ -233,6 +250,7 @@ static int frozen_traverse(Frozen *frozen, visitproc visit, void *arg) {
   Py_VISIT(frozen->mapping);
   Py_VISIT(frozen->heuristics);
   Py_VISIT(frozen->premises);
+  Py_VISIT(frozen->held);
   for (int i = 0; i < 4; i++)
     Py_VISIT(frozen->sources[i]);
   return 0;
@@ -245,6 +263,7 @@ static int frozen_clear(Frozen *frozen) {
   Py_CLEAR(frozen->grid);
   Py_CLEAR(frozen->mapping);
   Py_CLEAR(frozen->heuristics);
+  Py_CLEAR(frozen->held);
   return 0;
 }
 
