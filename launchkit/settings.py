@@ -7,9 +7,10 @@ for tests.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -48,19 +49,6 @@ def _flag(name: str, default: str = "0") -> bool:
     return text in _TRUE
 
 
-def _read() -> Settings:
-    return Settings(
-        disable=_flag("LAUNCHKIT_DISABLE"),
-        verify=_flag("LAUNCHKIT_VERIFY"),
-        native=_flag("LAUNCHKIT_NATIVE", default="1"),
-        store=os.environ.get("LAUNCHKIT_STORE") or None,
-        install=installs_on_import() if "LAUNCHKIT_INSTALL" in os.environ else None,
-        install_include=_patterns("LAUNCHKIT_INSTALL_INCLUDE") or ("*",),
-        install_exclude=_patterns("LAUNCHKIT_INSTALL_EXCLUDE"),
-        compiler=os.environ.get("CC") or None,
-    )
-
-
 def _patterns(name: str) -> tuple[str, ...]:
     parts = (part.strip() for part in os.environ.get(name, "").split(","))
     return tuple(part for part in parts if part)
@@ -78,6 +66,59 @@ def environment() -> dict[bytes, bytes]:
 def variable(name: str) -> bytes:
     """Return the key that a variable has in ``environment()``."""
     return os.fsencode(name)
+
+
+# Field of Settings -> its variable, and how that is read.
+_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "disable": ("LAUNCHKIT_DISABLE", _flag),
+    "verify": ("LAUNCHKIT_VERIFY", _flag),
+    "native": ("LAUNCHKIT_NATIVE", lambda name: _flag(name, default="1")),
+    "store": ("LAUNCHKIT_STORE", lambda name: os.environ.get(name) or None),
+    "install": ("LAUNCHKIT_INSTALL", lambda name: _flag(name) if name in os.environ else None),
+    "install_include": ("LAUNCHKIT_INSTALL_INCLUDE", lambda name: _patterns(name) or ("*",)),
+    "install_exclude": ("LAUNCHKIT_INSTALL_EXCLUDE", _patterns),
+    "compiler": ("CC", lambda name: os.environ.get(name) or None),
+}
+
+
+def _read() -> Settings:
+    return Settings(**{field: read(name) for field, (name, read) in _READERS.items()})
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable that launchkit reads, as it is now."""
+
+    name: str
+    text: str | None
+    """What the environment says; None where it says nothing."""
+    value: Any
+    """What launchkit makes of it; None too where it cannot."""
+    error: str | None
+    """Why it cannot, and what to do."""
+
+
+def variables() -> tuple[Variable, ...]:
+    """Return every variable that launchkit reads; one with a bad value stops none of the others."""
+    return tuple(_variable(name, read) for name, read in _READERS.values())
+
+
+def _variable(name: str, read: Callable[[str], Any]) -> Variable:
+    try:
+        return Variable(name, os.environ.get(name), read(name), None)
+    except UsageError as error:
+        return Variable(name, os.environ.get(name), None, str(error))
+
+
+def unknown_variables() -> tuple[str, ...]:
+    """Return the variables named LAUNCHKIT_* that launchkit does not read, sorted."""
+    known = {name for name, _ in _READERS.values()}
+    return tuple(sorted(n for n in os.environ if n.startswith("LAUNCHKIT_") and n not in known))
+
+
+def foreign_variables(names: Sequence[str]) -> dict[str, str]:
+    """Return those of other programs' variables that are set to something."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 def installs_on_import() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason
+from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason, StoreHealth
 from launchkit.store.directory import DirectoryStore
 from launchkit.store.places import default_place, open_store
 
@@ -12,6 +12,7 @@ __all__ = [
     "MemoryStore",
     "Miss",
     "MissReason",
+    "StoreHealth",
     "default_place",
     "open_store",
 ]

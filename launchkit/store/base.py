@@ -26,6 +26,24 @@ class Miss:
     reason: MissReason
 
 
+@dataclass(frozen=True)
+class StoreHealth:
+    """What was found where a store keeps its records."""
+
+    place: str
+    """What the store is, and where."""
+    records: int
+    """Records that can be read."""
+    lasting: bool
+    """Whether they are there for later processes."""
+    unwritable: str | None = None
+    """Why nothing can be written there; None: it can, or nobody knows before it is tried."""
+    broken: tuple[tuple[str, str], ...] = ()
+    """(file, what is wrong with it) of documents that are left out."""
+    set_aside: int = 0
+    """Broken documents that were renamed, for somebody to look at."""
+
+
 class ConfigStore(abc.ABC):
     """Where tuned records are kept. Every method may be called from any thread.
 
@@ -53,6 +71,10 @@ class ConfigStore(abc.ABC):
     @abc.abstractmethod
     def describe(self) -> str:
         """Say in a few words what this store is and where it keeps its records."""
+
+    def examine(self) -> StoreHealth:
+        """Look at what is stored, and change nothing."""
+        return StoreHealth(self.describe(), sum(1 for _ in self.records()), lasting=True)
 
 
 class MemoryStore(ConfigStore):
@@ -99,3 +121,7 @@ class MemoryStore(ConfigStore):
     def describe(self) -> str:
         """Say what this store is."""
         return "memory of this process"
+
+    def examine(self) -> StoreHealth:
+        """Look at what is stored: it ends with the process."""
+        return StoreHealth(self.describe(), sum(1 for _ in self.records()), lasting=False)

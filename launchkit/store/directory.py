@@ -21,7 +21,7 @@ from launchkit.configs import TunedRecord, merge_records
 from launchkit.errors import BadDocumentError, LaunchkitError, StoreError
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.store import document, files
-from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason
+from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason, StoreHealth
 from launchkit.store.document import ConfigDocument
 
 _log = logging.getLogger("launchkit")
@@ -118,11 +118,33 @@ class DirectoryStore(ConfigStore):
             self._count("unreadable")
             self._warn(str(error.filename), "left out: %s. Make it readable.", error)
 
+    def examine(self) -> StoreHealth:
+        """Look at every document, and change none."""
+        records, broken = 0, []
+        for path in self._files():
+            try:
+                records += len(self._load_own(path).records)
+            except (BadDocumentError, OSError) as error:
+                broken.append((str(path), str(error)))
+        aside = sum(1 for _ in self.path.glob("v1/*/*/*.bad-*"))
+        return StoreHealth(
+            self.describe(),
+            records,
+            lasting=True,
+            unwritable=files.why_unwritable(self.path),
+            broken=tuple(broken),
+            set_aside=aside,
+        )
+
+    def _load_own(self, path: Path) -> ConfigDocument:
+        loaded = self._load(path)
+        if (loaded.device.slug, loaded.kernel.slug) != path.parts[-3:-1]:
+            raise _foreign(path, loaded)
+        return loaded
+
     def _load_listed(self, path: Path) -> tuple[TunedRecord, ...]:
         try:
-            loaded = self._load(path)
-            if (loaded.device.slug, loaded.kernel.slug) != path.parts[-3:-1]:
-                raise _foreign(path, loaded)
+            loaded = self._load_own(path)
         except BadDocumentError as error:
             self._count("bad-document")
             self._warn(str(path), "left out: %s", error)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -74,6 +75,19 @@ def replace_file(path: Path, data: bytes) -> None:
             os.unlink(temp)
         raise
     _sync_directory(path.parent)
+
+
+def why_unwritable(directory: Path) -> str | None:
+    """Return why nothing can be written to a directory, or made where it is to be; None if it can.
+
+    It is tried, with a file that has no name afterwards.
+    """
+    existing = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return None
+    except OSError as error:
+        return str(error)
 
 
 def set_aside(path: Path, seen: Signature) -> Path | None:

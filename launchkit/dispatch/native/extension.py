@@ -25,6 +25,11 @@ _PROBED = (torch.float16, torch.float32, torch.float64, torch.int8, torch.int64,
 
 _configured: ModuleType | None = None
 _op_plans = False
+_tensor_reader: str | None = None
+
+DIRECTLY = "directly"
+BY_EXCHANGE = "through DLPack's exchange"
+BY_METHODS = "through their Python methods"
 
 
 def obstacle() -> str | None:
@@ -51,6 +56,12 @@ def _import() -> tuple[ModuleType | None, str | None]:
 def active() -> ModuleType | None:
     """Return the C extension if launches take it now: it was, when launchkit was imported."""
     return _configured if _configured is not None and obstacle() is None else None
+
+
+def tensor_reader() -> str | None:
+    """Return how the C extension reads tensors: DIRECTLY, or in a way that takes longer; None
+    where there is no extension."""
+    return _tensor_reader
 
 
 def makes_op_plans() -> bool:
@@ -86,9 +97,9 @@ def configure(
     ``adopt``: returns a kernel's launcher, making it on the first launch. ``refuse``: raises for
     the launcher of a kernel without configs.
     """
-    global _configured, _op_plans
+    global _configured, _op_plans, _tensor_reader
     tensor, parameter = TENSORS
-    extension.configure(
+    exchanges = extension.configure(
         tensor=tensor,
         parameter=parameter,
         triton_dtype=seam.triton_dtype,
@@ -103,7 +114,8 @@ def configure(
         refuse=refuse,
     )
     extension.configure_grids(Grid)
-    read_tensors_directly(extension)
+    directly = read_tensors_directly(extension)
+    _tensor_reader = DIRECTLY if directly else BY_EXCHANGE if exchanges else BY_METHODS
     possible = extension.configure_ops(
         (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack),
         torch._C.is_grad_enabled,
