@@ -375,13 +375,13 @@ class TestPhases:
         assert (recorded, profile.lost) == (16, 4)
         assert "4 launches could not be recorded" in str(profile)
 
-    def test_mode_is_of_each_launch(self):
+    def test_launches_of_a_mode_that_is_entered_anew_are_seen_as_host_only(self):
         kernel = known()
         with profile_launches() as profile:
             launch(kernel, 3)
             hostonly.deactivate()
-            hostonly.activate(devices=2)
-            launch(kernel, 2)
+            with hostonly.activate(devices=2):
+                launch(kernel, 2)
         assert profile.to_dict()["host_only_launches"] == 5
 
 
