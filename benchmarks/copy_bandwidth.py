@@ -175,7 +175,7 @@ def _row(
 
 def _captured(variant: CopyVariant, pool: Pool, reqs: int) -> torch.cuda.CUDAGraph:
     """Return a graph of LAUNCHES launches over the sets in turn, whose copies have been checked."""
-    sets = pool.sets(reqs)
+    sets = pool.sets(reqs, variant.in_order)
     calls = [variant.call(pool, blocks) for blocks in sets]
     pool.spoil(sets[0])
     calls[0]()

@@ -114,29 +114,21 @@ def _copy_pairs(
 
 @triton.jit
 def _copy_tile(
-    batch, state, tile, dst_col_ptr, src_col_ptr, tables_ptr, table_stride, bases_ptr,
-    strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr, idx_mapping_ptr,
-    BLOCK: tl.constexpr, TILES: tl.constexpr, TILE_CONV: tl.constexpr, AHEAD: tl.constexpr,
-    LOADS: tl.constexpr, STORES: tl.constexpr,
+    batch, tile, fixed, dst_col_ptr, src_col_ptr, table_stride, idx_mapping_ptr,
+    BLOCK: tl.constexpr, TILES: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr,
+    STORES: tl.constexpr,
 ):  # fmt: skip
-    width = tl.load(widths_ptr + state)
-    group = tl.load(groups_ptr + state)
-    base = tl.load(bases_ptr + state)
-    stride = tl.load(strides_ptr + state)
-    inner = tl.load(inner_sizes_ptr + state)
-    elem_size = tl.load(elem_sizes_ptr + state)
+    base, stride, count, table = fixed
     slot = tl.load(idx_mapping_ptr + batch)
-    table = tl.load(tables_ptr + group).to(tl.pointer_type(tl.int32)) + slot * table_stride
+    table += slot * table_stride
     src_col = tl.load(src_col_ptr + slot)
     dst_col = tl.load(dst_col_ptr + slot)
-    alone = (width > 0) & (not TILE_CONV)
-    if (src_col >= 0) & (src_col != dst_col) & ((tile == 0) | (not alone)):
+    if (src_col >= 0) & (src_col != dst_col):
         src = base + tl.load(table + src_col).to(tl.int64) * stride
         dst = base + tl.load(table + dst_col).to(tl.int64) * stride
-        count = (inner * elem_size * tl.maximum(width, 1) >> 4) << 1
-        per_tile = tl.where(alone, count, tl.cdiv(count, TILES))
-        per_tile = tl.cdiv(per_tile, BLOCK) * BLOCK
-        first = tile.to(tl.int64) * per_tile
+        per_tile = tl.cdiv(tl.cdiv(count, TILES), BLOCK) * BLOCK
+        # Widened by adding, since the interpreter's loop counter is Python's.
+        first = (tl.full((), 0, tl.int64) + tile) * per_tile
         end = tl.minimum(first + per_tile, count)
         _copy_pairs(
             tl.multiple_of(((src >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
@@ -145,51 +137,58 @@ def _copy_tile(
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_reqs"])
+@triton.jit
+def _load_fixed(
+    state, tables_ptr, bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr,
+    groups_ptr,
+):  # fmt: skip
+    """Return (base, stride, 64-bit words, block table) of a state: the same in every step."""
+    width = tl.load(widths_ptr + state)
+    group = tl.load(groups_ptr + state)
+    size = tl.load(inner_sizes_ptr + state) * tl.load(elem_sizes_ptr + state)
+    return (
+        tl.load(bases_ptr + state),
+        tl.load(strides_ptr + state),
+        (size * tl.maximum(width, 1) >> 4) << 1,
+        tl.load(tables_ptr + group).to(tl.pointer_type(tl.int32)),
+    )
+
+
+@triton.jit(do_not_specialize=["num_reqs", "num_states"])
 def candidate_copy_kernel(
     dst_col_ptr, src_col_ptr, bias_ptr, tables_ptr, table_stride: tl.int64, bases_ptr,
     strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr, row_counts_ptr,
-    row_strides_ptr, idx_mapping_ptr, num_reqs,
-    BLOCK: tl.constexpr, TILES: tl.constexpr, STATES: tl.constexpr, TILE_FIRST: tl.constexpr,
-    TILE_CONV: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr,
-    PERSISTENT: tl.constexpr, DEPENDENT: tl.constexpr,
+    row_strides_ptr, idx_mapping_ptr, num_reqs, num_states,
+    BLOCK: tl.constexpr, TILES: tl.constexpr, STATE_MAJOR: tl.constexpr, AHEAD: tl.constexpr,
+    LOADS: tl.constexpr, STORES: tl.constexpr, PERSISTENT: tl.constexpr,
+    FIXED_FIRST: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Pairs of words, 16 bytes an access, with a choice of everything else.
+    """Pairs of words, 16 bytes an access, convolutional states in tiles too; one grid axis.
 
-    TILE_FIRST: neighbouring programs copy tiles of one state, not the same tile of all.
-    TILE_CONV: convolutional states are cut into tiles too. AHEAD: loads run a block ahead.
-    PERSISTENT: a few programs walk all tiles. DEPENDENT: may start before its predecessor ends.
+    Neighbouring programs copy tiles of one state. STATE_MAJOR: then of the next request, not of
+    its next state. AHEAD: loads run a block ahead. PERSISTENT: a few programs walk all tiles.
+    FIXED_FIRST: what no step changes is read before the predecessor has ended. LATE: the
+    successor may start once this copy has been issued, not at once.
     """
-    if DEPENDENT:
+    pid = tl.program_id(0)
+    total = num_reqs * num_states * TILES
+    if not LATE:
         gdc_launch_dependents()
+    if not FIXED_FIRST:
         gdc_wait()
-    if PERSISTENT:
-        total = num_reqs * STATES * TILES
-        for item in range(tl.program_id(0), total, tl.num_programs(0)):
-            if TILE_FIRST:
-                tile = item % TILES
-                state = item // TILES % STATES
-                batch = item // (TILES * STATES)
-            else:
-                batch = item % num_reqs
-                state = item // num_reqs % STATES
-                tile = item // (num_reqs * STATES)
-            _copy_tile(
-                batch, state, tile, dst_col_ptr, src_col_ptr, tables_ptr, table_stride,
-                bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr,
-                idx_mapping_ptr, BLOCK, TILES, TILE_CONV, AHEAD, LOADS, STORES,
-            )  # fmt: skip
-    else:
-        batch = tl.program_id(0)
-        state = tl.program_id(1)
-        tile = tl.program_id(2)
-        if TILE_FIRST:
-            item = batch + num_reqs * (state + STATES * tile)
-            tile = item % TILES
-            state = item // TILES % STATES
-            batch = item // (TILES * STATES)
-        _copy_tile(
-            batch, state, tile, dst_col_ptr, src_col_ptr, tables_ptr, table_stride, bases_ptr,
-            strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr,
-            idx_mapping_ptr, BLOCK, TILES, TILE_CONV, AHEAD, LOADS, STORES,
+    for item in range(pid, total if PERSISTENT else pid + 1, tl.num_programs(0)):
+        outer = item // TILES
+        state = outer // num_reqs if STATE_MAJOR else outer % num_states
+        batch = outer % num_reqs if STATE_MAJOR else outer // num_states
+        fixed = _load_fixed(
+            state, tables_ptr, bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr,
+            widths_ptr, groups_ptr,
         )  # fmt: skip
+        if FIXED_FIRST:
+            gdc_wait()
+        _copy_tile(
+            batch, item % TILES, fixed, dst_col_ptr, src_col_ptr, table_stride, idx_mapping_ptr,
+            BLOCK, TILES, AHEAD, LOADS, STORES,
+        )  # fmt: skip
+    if LATE:
+        gdc_launch_dependents()

@@ -28,30 +28,34 @@ class CopyVariant:
     block_size: int
     num_warps: int
     options: dict[str, Any] = field(default_factory=dict)
+    in_order: bool = False
+    """Whether the blocks are neighbours in memory, not scattered as an engine leaves them."""
 
     def call(self, pool: Pool, blocks: BlockSet) -> Callable[[], object]:
         """Return what launches this variant once on a set of blocks, with all looked up before."""
         states, tables = pool.states, blocks.tables
         reqs = len(blocks.src_col)
-        args = (
+        args: tuple[Any, ...] = (
             blocks.state_idx, blocks.src_col, blocks.token_bias, tables.pointers,
             tables.stride_req, states.base_addrs, states.block_strides, states.elem_sizes,
             states.inner_sizes, states.conv_widths, states.group_indices, states.dim_row_counts,
             states.dim_row_strides, blocks.idx_mapping, reqs,
         )  # fmt: skip
         grid: tuple[int, ...] = (reqs, len(states), self.tiles)
-        kernel, options = self._kernel(len(states))
-        if options.get("PERSISTENT"):
-            grid = (min(options["PERSISTENT"] * _multiprocessors(), grid[0] * grid[1] * grid[2]),)
+        kernel, options = self._kernel()
+        if self.kernel == "candidate":
+            total = reqs * len(states) * self.tiles
+            args = (*args, len(states))
+            grid = (min(options["PERSISTENT"] * _multiprocessors() or total, total),)
         launcher = kernel[grid]
         return lambda: launcher(*args, num_warps=self.num_warps, **options)
 
-    def _kernel(self, states: int) -> tuple[Any, dict[str, Any]]:
+    def _kernel(self) -> tuple[Any, dict[str, Any]]:
         shape = {"BLOCK": self.block_size, "TILES": self.tiles}
         if self.kernel in ("byte", "u64"):
             return simple_copy_kernel, {**shape, "WORDS": self.kernel == "u64"}
         if self.kernel == "candidate":
-            return candidate_copy_kernel, {**shape, "STATES": states, **_CANDIDATE, **self.options}
+            return candidate_copy_kernel, {**shape, **_CANDIDATE, **self.options}
         return precopy_mamba_align_fused_kernel, {
             "COPY_BLOCK_SIZE": self.block_size, "CONV_STATE_DIM_FIRST": False,
             "TEMPORAL_TILES": self.tiles, **self.options,
@@ -59,8 +63,8 @@ class CopyVariant:
 
 
 _CANDIDATE: dict[str, Any] = {
-    "TILE_FIRST": False, "TILE_CONV": False, "AHEAD": False, "LOADS": "evict_first",
-    "STORES": "evict_first", "PERSISTENT": 0, "DEPENDENT": False,
+    "STATE_MAJOR": False, "AHEAD": False, "LOADS": "evict_first", "STORES": "evict_first",
+    "PERSISTENT": 0, "FIXED_FIRST": False, "LATE": False, "launch_pdl": True,
 }  # fmt: skip
 
 
@@ -93,50 +97,33 @@ def swept() -> list[CopyVariant]:
 
 
 _SHAPES = (
-    (16, 2048, 4), (16, 2048, 8), (32, 2048, 8), (64, 1024, 4), (64, 2048, 4), (64, 2048, 8),
-    (64, 4096, 8), (32, 4096, 8), (32, 4096, 16), (32, 8192, 16), (128, 2048, 8), (128, 1024, 4),
-    # One wave of programs for one request: 24 states on 132 multiprocessors, or 40.
-    (11, 2048, 8), (22, 2048, 8), (22, 4096, 8), (44, 2048, 4), (13, 2048, 8), (26, 2048, 4),
-    (26, 4096, 8),
+    (16, 1024, 4), (128, 1024, 4), (16, 2048, 8), (64, 2048, 8), (128, 2048, 8),
+    (32, 4096, 16), (64, 4096, 16), (128, 4096, 16), (32, 8192, 16), (32, 8192, 32),
+    (64, 8192, 32),
 )  # fmt: skip
-_KNOBS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("plain", {"LOADS": "", "STORES": ""}),
-    ("ef_load", {"STORES": ""}),
-    ("ef_store", {"LOADS": ""}),
-    ("cg_cs", {"LOADS": ".cg", "STORES": ".cs"}),
-    ("ef_cs", {"STORES": ".cs"}),
-    ("ef_wt", {"STORES": ".wt"}),
-    ("el_store", {"STORES": "evict_last"}),
-    ("tile_first", {"TILE_FIRST": True}),
-    ("tile_conv", {"TILE_CONV": True}),
-    ("tile_first_conv", {"TILE_FIRST": True, "TILE_CONV": True}),
-    ("ahead", {"AHEAD": True}),
+_KNOBS: tuple[tuple[str, tuple[int, int, int], dict[str, Any]], ...] = (
+    ("plain", (64, 2048, 8), {"LOADS": "", "STORES": ""}),
+    ("plain", (64, 4096, 16), {"LOADS": "", "STORES": ""}),
+    ("plain_cs", (64, 4096, 16), {"LOADS": "", "STORES": ".cs"}),
+    ("ahead", (32, 4096, 16), {"AHEAD": True}),
+    ("state_major", (64, 4096, 16), {"STATE_MAJOR": True}),
+    ("late", (64, 4096, 16), {"LATE": True}),
+    ("fixed_first", (64, 2048, 8), {"FIXED_FIRST": True}),
+    ("fixed_first", (128, 2048, 8), {"FIXED_FIRST": True}),
+    ("fixed_first", (64, 4096, 16), {"FIXED_FIRST": True}),
+    ("persistent2", (64, 4096, 16), {"PERSISTENT": 2}),
+    ("persistent1", (32, 8192, 32), {"PERSISTENT": 1}),
 )
-_DEPENDENT: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("dependent", {"DEPENDENT": True, "launch_pdl": True}),
-    ("dependent_conv", {"TILE_CONV": True, "DEPENDENT": True, "launch_pdl": True}),
-    ("all", {"TILE_FIRST": True, "TILE_CONV": True, "DEPENDENT": True, "launch_pdl": True}),
-)
-_PERSISTENT = ((4, 64, 2048, 8), (8, 64, 2048, 4), (4, 32, 4096, 8), (2, 32, 4096, 16))
 
 
 def _candidates() -> Iterator[CopyVariant]:
-    def candidate(
-        label: str, tiles: int, block: int, warps: int, options: dict[str, Any]
-    ) -> CopyVariant:
-        name = f"{label}_{tiles}x{block}x{warps}"
-        return CopyVariant(name, "candidate", tiles, block, warps, options)
+    def candidate(label: str, shape: tuple[int, int, int], options: dict[str, Any]) -> CopyVariant:
+        name = f"{label}_{'x'.join(map(str, shape))}"
+        return CopyVariant(name, "candidate", *shape, options)
 
-    for tiles, block, warps in _SHAPES:
-        yield candidate("ef", tiles, block, warps, {})
-    for tiles, block, warps in ((64, 2048, 8), (32, 4096, 8)):
-        for label, options in _KNOBS:
-            yield candidate(label, tiles, block, warps, options)
-    for programs, tiles, block, warps in _PERSISTENT:
-        for ahead in (False, True):
-            options = {"PERSISTENT": programs, "TILE_CONV": True, "TILE_FIRST": True}
-            label = f"persistent{programs}{'_ahead' if ahead else ''}"
-            yield candidate(label, tiles, block, warps, {**options, "AHEAD": ahead})
-    for tiles, block, warps in ((64, 2048, 8), (32, 4096, 8), (22, 4096, 8)):
-        for label, options in _DEPENDENT:
-            yield candidate(label, tiles, block, warps, options)
+    for shape in _SHAPES:
+        yield candidate("all", shape, {})
+    for label, shape, options in _KNOBS:
+        yield candidate(label, shape, options)
+    # How much of the distance to the ceiling is due to blocks that lie apart.
+    yield replace(candidate("in_order", (64, 4096, 16), {"STATE_MAJOR": True}), in_order=True)
