@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from statistics import median
 from typing import Any
 
 import torch
-from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.jit import JITFunction
 
 import launchkit
-from launchkit import clock, hostonly
+from launchkit import hostonly
 from launchkit.benchmarks import machine
 from launchkit.benchmarks.library_ops import (
     OPERATORS,
@@ -25,9 +23,9 @@ from launchkit.benchmarks.library_ops import (
     pin_configs,
     pretended_gpu,
 )
+from launchkit.benchmarks.library_timing import OperatorTimes, RunTimer
+from launchkit.benchmarks.mode import core_seen
 from launchkit.errors import UsageError
-
-_KERNEL_CLASSES = (JITFunction, Autotuner, Heuristics)
 
 
 def measure(
@@ -39,8 +37,9 @@ def measure(
     """Measure the named operators, forward and backward, and return the result as JSON values.
 
     Every autotuned kernel keeps its first config alone. Per operator: host microseconds of a
-    call, the part of them that is spent in launches, and on a GPU whether outputs and gradients
-    have the same bits with install() as without.
+    call, the part of them that is spent in launches and in Triton's run, and on a GPU whether
+    outputs and gradients have the same bits with install() as without. An operator that cannot
+    be measured here is in ``skipped``, with the reason.
 
     Args:
         operators: names in ``library_ops.OPERATORS``.
@@ -49,7 +48,7 @@ def measure(
         advance: called once an operator, for progress.
 
     Raises:
-        UsageError: an unknown operator, or a library is not installed.
+        UsageError: an unknown operator, or none of them can be measured.
     """
     unknown = [name for name in operators if name not in OPERATORS]
     if unknown:
@@ -67,53 +66,115 @@ def measure(
             stack.enter_context(hostonly.activate())
             stack.enter_context(hostonly.recording(False))
             stack.enter_context(pretended_gpu())
-        rows = []
-        for name in operators:
-            rows.append(_row(OPERATORS[name], cuda, rounds, calls))
-            advance()
+            # torch's operators really compute: threads that wait for a core would be most of it.
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)
+        core = core_seen()
+        rows, skipped = _rows(operators, cuda, rounds, calls, advance)
         return {
             "mode": "cuda" if cuda else hostonly.LABEL,
-            "machine": machine.facts(),
-            "libraries": _versions({OPERATORS[name].library for name in operators}),
-            "method": {"rounds": rounds, "calls_per_round": calls, "statistic": "median"},
+            "machine": {**machine.facts(), "core": core},
+            "libraries": _versions({row["library"] for row in rows}),
+            "method": {
+                "rounds": rounds,
+                "calls_per_round": calls,
+                "statistic": "median",
+                "configs": "the first one of each kernel",
+            },
             "rows": rows,
+            "skipped": skipped,
+            "total": _total(rows),
         }
+
+
+def _rows(
+    operators: Sequence[str], cuda: bool, rounds: int, calls: int, advance: Callable[[], None]
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    rows, skipped = [], []
+    for name in operators:
+        operator = OPERATORS[name]
+        try:
+            rows.append(_row(operator, cuda, rounds, calls))
+        except Exception as error:  # noqa: BLE001 - whatever another library raises is its reason
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            skipped.append({"operator": name, "library": operator.library, "reason": reason})
+        advance()
+    if not rows:
+        reasons = "; ".join(sorted({each["reason"] for each in skipped}))
+        raise UsageError(
+            f"none of the operators can be measured: {reasons}. Install "
+            f"{' and '.join(sorted({each['library'] for each in skipped}))}."
+        )
+    return rows, skipped
+
+
+_TIMES = ("host_us", "launch_us", "triton_run_us")
+
+
+def _total(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    sums = {
+        f"{name}_{state}": round(sum(row[f"{name}_{state}"] for row in rows), 2)
+        for name in _TIMES
+        for state in ("before", "after")
+    }
+    return {**sums, **_ratios(sums)}
+
+
+def _ratios(times: dict[str, float]) -> dict[str, float]:
+    """Return after ÷ before of each time; smaller is better."""
+    return {
+        f"{name.removesuffix('_us')}_ratio": round(
+            times[f"{name}_after"] / times[f"{name}_before"], 4
+        )
+        for name in _TIMES
+    }
 
 
 def _versions(libraries: set[str]) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in sorted(libraries)}
 
 
-def _prepare(operator: LibraryOperator, device: str) -> PreparedOperator:
-    try:
-        prepared = operator.prepare(device)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{operator.name} needs {error.name}. Install {operator.library}."
-        ) from error
-    pin_configs()
-    return prepared
-
-
 def _row(operator: LibraryOperator, cuda: bool, rounds: int, calls: int) -> dict[str, Any]:
     device = "cuda" if cuda else "cpu"
-    prepared = _prepare(operator, device)
-    before, after = _Timing(), _Timing()
+    prepared = operator.prepare(device)
+    pin_configs()
+    before, after = OperatorTimes(), OperatorTimes()
     for _ in range(rounds):
         before.add(prepared, calls)
         with _installed():
             after.add(prepared, calls)
-    row = {
+    for _ in range(rounds):
+        with RunTimer() as timer:
+            before.add_run(prepared, calls, timer)
+            with _installed():
+                after.add_run(prepared, calls, timer)
+    times = {
+        f"{name}_{state}": value
+        for state, found in (("before", before), ("after", after))
+        for name, value in zip(_TIMES, (found.host_us, found.launch_us, found.run_us), strict=True)
+    }
+    return {
         "operator": operator.name,
         "library": operator.library,
         "launches": before.launches,
-        "host_us_before": before.host_us,
-        "host_us_after": after.host_us,
-        "launch_us_before": before.launch_us,
-        "launch_us_after": after.launch_us,
-        "launch_ratio": round(after.launch_us / before.launch_us, 4),
+        **_paths(prepared),
+        **times,
+        **_ratios(times),
+        **(_checked(operator, device) if cuda else {}),
     }
-    return {**row, **_checked(operator, device)} if cuda else row
+
+
+def _paths(prepared: PreparedOperator) -> dict[str, Any]:
+    """Return how the launches of a call go once each was made before."""
+    through_triton: Counter[str] = Counter()
+    with _installed(), launchkit.count_launches():
+        prepared()
+        launchkit.stats(reset=True)
+        prepared()
+        rows = launchkit.stats(reset=True).values()
+    for row in rows:
+        through_triton.update(row.through_triton)
+    return {"fast": sum(row.fast or 0 for row in rows), "through_triton": dict(through_triton)}
 
 
 def _checked(operator: LibraryOperator, device: str) -> dict[str, bool]:
@@ -131,91 +192,3 @@ def _installed() -> Iterator[None]:
         yield
     finally:
         launchkit.uninstall()
-
-
-class _Timing:
-    """Times of one operator in one state, a value per round in microseconds."""
-
-    def __init__(self) -> None:
-        self._host_us: list[float] = []
-        self._launch_us: list[float] = []
-        self.launches = 0
-        """Launches of one call."""
-
-    @property
-    def host_us(self) -> float:
-        return round(median(self._host_us), 2)
-
-    @property
-    def launch_us(self) -> float:
-        return round(median(self._launch_us), 2)
-
-    def add(self, prepared: PreparedOperator, calls: int) -> None:
-        for _ in range(3):
-            prepared()
-        _drain()
-        self._host_us.append(_time_calls(prepared, calls) / 1e3)
-        with _LaunchTimer() as timer:
-            _time_calls(prepared, calls)
-        self._launch_us.append(timer.spent_ns / calls / 1e3)
-        self.launches = timer.launches // calls
-
-
-def _time_calls(prepared: PreparedOperator, calls: int) -> float:
-    """Return the host nanoseconds of a call, the GPU idle before each."""
-    spent_ns = 0
-    for _ in range(calls):
-        start_ns = clock.now_ns()
-        prepared()
-        spent_ns += clock.now_ns() - start_ns
-        _drain()
-    return spent_ns / calls
-
-
-def _drain() -> None:
-    if not hostonly.is_active():
-        torch.cuda.synchronize()
-
-
-class _LaunchTimer:
-    """Times every ``kernel[grid](...)`` from outside, whoever launches beneath it.
-
-    Its own share, a call more with all arguments, is in the time of both states alike.
-    """
-
-    def __init__(self) -> None:
-        self.spent_ns = 0
-        self.launches = 0
-        self._undo = ExitStack()
-
-    def __enter__(self) -> _LaunchTimer:
-        for kind in _KERNEL_CLASSES:
-            own = vars(kind).get("__getitem__")
-            kind.__getitem__ = self._timed(kind.__getitem__)
-            self._undo.callback(_put_back, kind, own)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._undo.close()
-
-    def _timed(self, subscript: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        now_ns = clock.now_ns
-
-        def getitem(kernel: Any, grid: Any) -> Callable[..., Any]:
-            def launch(*args: Any, **kwargs: Any) -> Any:
-                start_ns = now_ns()
-                result = subscript(kernel, grid)(*args, **kwargs)
-                self.spent_ns += now_ns() - start_ns
-                self.launches += 1
-                return result
-
-            return launch
-
-        return getitem
-
-
-def _put_back(kind: Any, own: Any) -> None:
-    if own is None:
-        del kind.__getitem__
-    else:
-        kind.__getitem__ = own

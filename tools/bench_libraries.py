@@ -19,6 +19,7 @@ from launchkit.tools.bench_output import (
     check_output,
     check_settings,
     plain_table,
+    print_title,
     where,
     wide_console,
     write,
@@ -43,38 +44,54 @@ def libraries(
     measure = benchmark("libraries").measure
     options: dict[str, Any] = {"operators": tuple(dict.fromkeys(operator))} if operator else {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("compiling, then timing", total=len(operator or []) or None)
+        total = len(options.get("operators", benchmark("library_ops").OPERATORS))
+        task = progress.add_task("compiling, then timing", total=total)
         document = measure(
             rounds=rounds, calls=calls, advance=lambda: progress.advance(task), **options
         )
     data = jsonio.dumps(document)
-    if as_json:
-        typer.echo(data, nl=False)
-    else:
-        show(document)
-    if output is not None:
-        write(output, data)
+    try:
+        if as_json:
+            typer.echo(data, nl=False)
+        else:
+            show(document)
+    finally:
+        if output is not None:
+            write(output, data)
 
 
 def show(document: dict[str, Any]) -> None:
     """Print the benchmark's result as a table: a line per operator."""
     console = wide_console()
-    table = plain_table(f"host µs per call, Triton → launchkit ({where(document)})")
-    for heading in ("operator", "launches", "in all", "in launches", "ratio", "equal"):
-        table.add_column(heading, justify="left" if heading == "operator" else "right")
-    for row in document["rows"]:
-        table.add_row(
-            row["operator"],
-            str(row["launches"]),
-            f"{row['host_us_before']:.0f} → {row['host_us_after']:.0f}",
-            f"{row['launch_us_before']:.0f} → {row['launch_us_after']:.0f}",
-            f"{row['launch_ratio']:.2f}",
-            {True: "yes", False: "no"}.get(row.get("equal"), "-"),
-        )
+    print_title(console, f"host µs per call, Triton → launchkit ({where(document)})")
+    table = plain_table(padding=0)
+    for heading in ("operator", "n", "in all", "launches", "ratio", "run", "equal"):
+        left = heading == "operator"
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    rows = [*document["rows"], {"operator": "in all", **document["total"]}]
+    for index, row in enumerate(rows):
+        last = index == len(document["rows"]) - 1
+        table.add_row(*_cells(row), end_section=last)
     console.print(table)
-    console.print(
-        "Forward and backward, medians, one config per kernel. in launches: the part spent in "
-        "kernel[grid](...); ratio: of that. equal: outputs and gradients have the same bits.",
-        highlight=False,
-        markup=False,
+    legend = (
+        "Forward and backward, medians, one config per kernel. n: launches of a call; launches: the "
+        "part of its time spent in kernel[grid](...); ratio: of that, launchkit ÷ Triton; run: the "
+        "same of the part spent in Triton's own run; smaller is better. "
+        "equal: outputs and gradients have the same bits."
     )
+    console.print(legend, highlight=False, markup=False)
+    for each in document["skipped"]:
+        text = f"skipped: {each['operator']} of {each['library']}: {each['reason']}"
+        console.print(text, highlight=False, markup=False)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["operator"],
+        str(row.get("launches", "")),
+        f"{row['host_us_before']:.0f} → {row['host_us_after']:.0f}",
+        f"{row['launch_us_before']:.0f} → {row['launch_us_after']:.0f}",
+        f"{row['launch_ratio']:.2f}",
+        f"{row['triton_run_ratio']:.2f}",
+        "-" if "equal" not in row else "yes" if row["equal"] else "no",
+    ]

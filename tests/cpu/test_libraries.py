@@ -10,9 +10,11 @@ from triton.runtime.jit import KernelInterface
 
 import launchkit
 from launchkit import hostonly, jsonio
-from launchkit.benchmarks import libraries, library_ops
+from launchkit.benchmarks import libraries, library_ops, library_timing
 from launchkit.dispatch import counting
 from launchkit.dispatch import install as install_module
+from launchkit.errors import UsageError
+from launchkit.tools import bench_libraries
 
 pytest.importorskip("fla", reason="needs flash-linear-attention, which CI installs")
 pytest.importorskip("liger_kernel", reason="needs liger-kernel, which CI installs")
@@ -117,11 +119,58 @@ def test_config_from_the_librarys_files_is_launched(tmp_path, monkeypatch):
     assert launch.block == (128, 1, 1), "the first of its own configs again"
 
 
-def test_benchmark_reports_every_operator():
-    found = libraries.measure(("rms_norm", "l2norm"), rounds=1, calls=2)
+def test_benchmark_reports_every_operator(capsys):
+    found = libraries.measure(("rms_norm", "l2norm"), rounds=2, calls=2)
     assert [row["operator"] for row in found["rows"]] == ["rms_norm", "l2norm"]
     for row in found["rows"]:
-        assert row["launches"] == 2
-        assert 0 < row["launch_us_after"] < 1e6
-        assert row["launch_us_before"] > 0
+        assert row["launches"] == row["fast"] == 2
+        assert row["through_triton"] == {}
+        for name in ("host", "launch", "triton_run"):
+            before, after = row[f"{name}_us_before"], row[f"{name}_us_after"]
+            assert 0 <= after < 1e7
+            assert before > 0
+            assert row[f"{name}_ratio"] == round(after / before, 4)
+        assert row["launch_us_before"] < row["host_us_before"]
+        assert row["triton_run_us_after"] == 0, "a fast launch enters no run of Triton's"
+        assert found["total"]["launch_us_before"] > row["launch_us_before"]
     assert found["mode"] == "host-only"
+    assert sorted(found["libraries"]) == ["flash-linear-attention", "liger-kernel"]
+    assert found["skipped"] == []
+    bench_libraries.show(found)
+    assert "l2norm" in capsys.readouterr().out
+
+
+def test_an_operator_that_the_library_refuses_is_skipped_with_its_reason(monkeypatch, capsys):
+    def refused(new):
+        raise RuntimeError("this GPU produces incorrect results\nat length")
+
+    operator = library_ops.LibraryOperator("refused", "liger-kernel", refused)
+    monkeypatch.setitem(libraries.OPERATORS, "refused", operator)
+    found = libraries.measure(("refused", "rms_norm"), rounds=1, calls=1)
+    reason = "RuntimeError: this GPU produces incorrect results"
+    assert found["skipped"] == [
+        {"operator": "refused", "library": "liger-kernel", "reason": reason}
+    ]
+    assert [row["operator"] for row in found["rows"]] == ["rms_norm"]
+    bench_libraries.show(found)
+    assert "skipped: refused" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="none of the operators can be measured"):
+        libraries.measure(("refused",), rounds=1, calls=1)
+
+
+def test_the_timer_of_triton_runs_counts_nested_ones_once_and_leaves_nothing_behind():
+    before = [vars(kind).get("run") for kind in install_module._CLASSES]
+    operator = library_ops.OPERATORS["l2norm"].prepare("cpu")
+    library_ops.pin_configs()
+    operator()
+    with library_timing.RunTimer() as timer:
+        operator()
+        spent_ns = timer.spent_ns
+        launchkit.install()
+        operator()
+        timer.spent_ns = 0
+        operator()
+        assert timer.spent_ns == 0
+        launchkit.uninstall()
+        assert spent_ns > 0
+    assert [vars(kind).get("run") for kind in install_module._CLASSES] == before
