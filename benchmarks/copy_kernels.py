@@ -114,11 +114,10 @@ def _copy_pairs(
 
 @triton.jit
 def _copy_tile(
-    batch, tile, fixed, dst_col_ptr, src_col_ptr, table_stride, idx_mapping_ptr,
-    BLOCK: tl.constexpr, TILES: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr,
-    STORES: tl.constexpr,
+    batch, first, end, fixed, dst_col_ptr, src_col_ptr, table_stride, idx_mapping_ptr,
+    BLOCK: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr,
 ):  # fmt: skip
-    base, stride, count, table = fixed
+    base, stride, table = fixed
     slot = tl.load(idx_mapping_ptr + batch)
     table += slot * table_stride
     src_col = tl.load(src_col_ptr + slot)
@@ -126,10 +125,6 @@ def _copy_tile(
     if (src_col >= 0) & (src_col != dst_col):
         src = base + tl.load(table + src_col).to(tl.int64) * stride
         dst = base + tl.load(table + dst_col).to(tl.int64) * stride
-        per_tile = tl.cdiv(tl.cdiv(count, TILES), BLOCK) * BLOCK
-        # Widened by adding, since the interpreter's loop counter is Python's.
-        first = (tl.full((), 0, tl.int64) + tile) * per_tile
-        end = tl.minimum(first + per_tile, count)
         _copy_pairs(
             tl.multiple_of(((src >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
             tl.multiple_of(((dst >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
@@ -142,16 +137,13 @@ def _load_fixed(
     state, tables_ptr, bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr,
     groups_ptr,
 ):  # fmt: skip
-    """Return (base, stride, 64-bit words, block table) of a state: the same in every step."""
+    """Return a state's 64-bit words, and (base, stride, block table): the same in every step."""
     width = tl.load(widths_ptr + state)
     group = tl.load(groups_ptr + state)
     size = tl.load(inner_sizes_ptr + state) * tl.load(elem_sizes_ptr + state)
-    return (
-        tl.load(bases_ptr + state),
-        tl.load(strides_ptr + state),
-        (size * tl.maximum(width, 1) >> 4) << 1,
-        tl.load(tables_ptr + group).to(tl.pointer_type(tl.int32)),
-    )
+    base, stride = tl.load(bases_ptr + state), tl.load(strides_ptr + state)
+    table = tl.load(tables_ptr + group).to(tl.pointer_type(tl.int32))
+    return (size * tl.maximum(width, 1) >> 4) << 1, (base, stride, table)
 
 
 @triton.jit(do_not_specialize=["num_reqs", "num_states"])
@@ -180,15 +172,20 @@ def candidate_copy_kernel(
         outer = item // TILES
         state = outer // num_reqs if STATE_MAJOR else outer % num_states
         batch = outer % num_reqs if STATE_MAJOR else outer // num_states
-        fixed = _load_fixed(
+        count, fixed = _load_fixed(
             state, tables_ptr, bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr,
             widths_ptr, groups_ptr,
         )  # fmt: skip
-        if FIXED_FIRST:
-            gdc_wait()
-        _copy_tile(
-            batch, item % TILES, fixed, dst_col_ptr, src_col_ptr, table_stride, idx_mapping_ptr,
-            BLOCK, TILES, AHEAD, LOADS, STORES,
-        )  # fmt: skip
+        tile = item % TILES
+        per_tile = tl.cdiv(tl.cdiv(count, TILES), BLOCK) * BLOCK
+        first = tile * per_tile
+        # Empty tiles end here, all but one: a program has to have waited before the launch ends.
+        if (first < count) | (tile == 0):
+            if FIXED_FIRST:
+                gdc_wait()
+            _copy_tile(
+                batch, first, tl.minimum(first + per_tile, count), fixed, dst_col_ptr,
+                src_col_ptr, table_stride, idx_mapping_ptr, BLOCK, AHEAD, LOADS, STORES,
+            )  # fmt: skip
     if LATE:
         gdc_launch_dependents()
