@@ -37,7 +37,7 @@ TESTS = (
     "c_core", "c_core_meanwhile", "capture", "changing_kernels", "concurrency", "declared_grids",
     "frozen*", "freeze*", "grid*", "guard", "heuristic_front", "heuristics", "install",
     "install_threads", "installed_core", "kept_alive", "launch_profile", "op_plan*", "premises",
-    "profile*", "recorder", "same_launch", "ssd_op_plan", "state_copy_launches", "stats", "tensor_reading", "torch_compile", "uninstall",
+    "launch_recorder", "recorded*", "recorder", "same_launch", "ssd_op_plan", "state_copy_launches", "stats", "tensor_reading", "torch_compile", "uninstall",
     "watch_compiles", "wide_calls",
 )  # fmt: skip
 
