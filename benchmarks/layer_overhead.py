@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import torch
 
 from launchkit import hostonly
-from launchkit.benchmarks import layer_steps, machine
+from launchkit.benchmarks import layer_mixed, layer_steps, machine
 from launchkit.benchmarks.gpu_time import gpu_times_us
 from launchkit.benchmarks.launch_variants import refuse_launch_hooks
 from launchkit.benchmarks.mamba_counts import Counts, count
@@ -25,8 +26,8 @@ from launchkit.errors import UsageError
 MODELS = ("Granite-4.0-h-micro", "Nemotron-3-Nano")
 """What is measured by default."""
 
-_CALLS = {"layer": 5, "step": 1}
-"""Per round: few enough launches for any launch queue."""
+_CALLS = {"layer": 5, "step": 1} | dict.fromkeys(layer_mixed.MIXES, 1)
+"""Per round, of each part: few enough launches for any launch queue."""
 
 
 def measure(
@@ -45,7 +46,7 @@ def measure(
         models: names in ``shapes.MAMBA_SHAPES``.
         rounds: how often each variant is timed, at least 2.
         advance: called after each model.
-        finished: called after each model with the result so far, whose ``complete`` is false.
+        finished: called after each part with the result so far, whose ``complete`` is false.
 
     Raises:
         UsageError: fewer than 2 rounds, no model or an unknown one, or a launch hook of another
@@ -59,15 +60,15 @@ def measure(
         found = f"no model named {', '.join(unknown)}" if unknown else "no model is given"
         raise UsageError(f"{found}. There are: {', '.join(MAMBA_SHAPES)}.")
     refuse_launch_hooks()
-    launches = {model: _counted(model) for model in models}
+    launches = _counted(models)
     with measuring() as cuda, pinned():
         document = _empty_document(cuda, rounds, not cuda and keep_freed_memory())
         for model in models:
             with named(model):
-                rows = _measured(model, rounds, launches[model], cuda)
-            document["rows"].extend(rows)
-            document["ratios"].extend(_ratios(rows))
-            finished(document)
+                for rows in _measured(model, rounds, launches[model], cuda):
+                    document["rows"].extend(rows)
+                    document["ratios"].extend(_ratios(rows))
+                    finished(document)
             advance()
     return {**document, "complete": True}
 
@@ -91,40 +92,52 @@ def _empty_document(cuda: bool, rounds: int, kept_memory: bool) -> dict[str, Any
     }
 
 
-def _counted(model: str) -> Counts:
-    """Return the launches of each part, seen in a process of its own, which also compiles them.
+def _counted(models: Sequence[str]) -> dict[str, Counts]:
+    """Return the launches of each part, seen in a process a model, which also compiles them.
 
     A profiler that has once watched the GPU slows down launches for the rest of a process.
     """
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context) as pool:
-        try:
-            return pool.submit(_count, model).result()
-        except Exception as error:
-            raise failure(model, error) from error
+    workers = min(len(models), len(os.sched_getaffinity(0)))
+    with ProcessPoolExecutor(workers, context) as pool:
+        pending = {model: pool.submit(_count, model) for model in models}
+        found = {}
+        for model, future in pending.items():
+            try:
+                found[model] = future.result()
+            except Exception as error:
+                pool.shutdown(cancel_futures=True)
+                raise failure(model, error) from error
+    return found
 
 
 def _count(model: str) -> Counts:
     with measuring(record=True) as cuda, pinned():
-        return count(layer_steps.parts(model, "cuda" if cuda else "cpu", triton_kernels()), cuda)
+        return count(_parts(model, cuda), cuda)
 
 
-def _measured(model: str, rounds: int, launches: Counts, cuda: bool) -> list[dict[str, Any]]:
-    parts = layer_steps.parts(model, "cuda" if cuda else "cpu", triton_kernels())
-    rows = []
+def _parts(model: str, cuda: bool) -> list[Part]:
+    device = "cuda" if cuda else "cpu"
+    return [
+        *layer_steps.parts(model, device, triton_kernels()),
+        *layer_mixed.parts(model, device),
+    ]
+
+
+def _measured(
+    model: str, rounds: int, launches: Counts, cuda: bool
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of a layer, of a step, and of each mixed batch's step."""
+    every = _parts(model, cuda)
     for what, calls in _CALLS.items():
-        timed = [
-            TimedRow(_labels(model, part, launches), _loop(part.call))
-            for part in parts
-            if part.what == what
-        ]
+        parts = [part for part in every if part.what == what]
+        timed = [TimedRow(_labels(model, part, launches), _loop(part.call)) for part in parts]
         time_rows(timed, rounds, calls, torch.cuda.synchronize if cuda else lambda: None)
-        rows += [row.summary() for row in timed]
-    if cuda:
-        times = gpu_times_us([part.call for part in parts], rounds)
-        for row, us in zip(rows, times, strict=True):
+        rows = [row.summary() for row in timed]
+        times = gpu_times_us([part.call for part in parts], rounds) if cuda else []
+        for row, us in zip(rows, times, strict=cuda):
             row |= {f"gpu_{name}": value for name, value in spread(us).items()}
-    return rows
+        yield rows
 
 
 def _labels(model: str, part: Part, launches: Counts) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 One request of some thousand computed tokens gets 32 more: every layer starts in the state of one
 cache block and ends in it. A step does this in all layers, behind the lookup of the blocks and the
-copy of states into a block that the request enters.
+copy of states into a block that the request enters, and before the copy of states at a block's end
+that was reached.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from launchkit.kernels.state_copy.align import (
     preprocess_mamba_align_fused_kernel,
 )
 from launchkit.kernels.state_copy.layout import StateTensor, block_tables, state_table
+from launchkit.kernels.state_copy.postprocess import postprocess_mamba_fused_kernel
 from launchkit.kernels.state_copy.shapes import copy_shape
 from launchkit.kernels.state_indices import AlignedStateIndices
 
@@ -39,6 +41,10 @@ _ADVANCED = (
     "idx_mapping", "new_state_idx", "computed", "query_start_loc", "accepted", "new_src_col",
     "src_off",
 )  # fmt: skip
+_ENDED = ("snapshot", "accepted_at_end", "state_idx", "ended")
+_BEFORE_END, _ACCEPTED = 1, 2
+"""How the step ends: its state holds one token less than a block, and two tokens are accepted, so
+that one moves it to the block's end."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,8 @@ def make_continuation(model: str, device: str) -> Continuation:
             "idx_mapping": ints(0), "state_idx": ints(_TO), "src_col": ints(_FROM),
             "src_off": ints(0), "computed": ints(computed), "query_start_loc": ints(0, TOKENS),
             "accepted": ints(1), "new_state_idx": ints(_FROM), "new_src_col": ints(_FROM),
+            "ended": ints(_TO * BLOCK_SIZE - _BEFORE_END + _ACCEPTED - 1),
+            "accepted_at_end": ints(_ACCEPTED), "snapshot": ints(0),
         },
         states=state_table(tensors),
     )  # fmt: skip
@@ -152,22 +160,49 @@ class _Baseline:
         self._copy()
         for layer in range(len(r.caches)):
             self.layer(layer, found[layer % GROUPS][:, 0])
+        self._end()
 
     def _copy(self) -> None:
-        r, states, tables, shape = self._request, self._request.states, self._tables, copy_shape()
+        r, shape = self._request, copy_shape()
         preprocess: Any = preprocess_mamba_align_fused_kernel
         precopy: Any = precopy_mamba_align_fused_kernel
         preprocess[(1,)](
             *r.by_name(*_ADVANCED), 1, BLOCK_SIZE=128, MAMBA_BLOCK_SIZE=BLOCK_SIZE,
         )  # fmt: skip
-        precopy[(1, len(states), shape.tiles)](
-            *r.by_name("state_idx", "src_col", "src_off"), tables.pointers, tables.stride_req,
-            states.base_addrs, states.block_strides, states.elem_sizes, states.inner_sizes,
-            states.conv_widths, states.group_indices, states.dim_row_counts,
-            states.dim_row_strides, r.counts["idx_mapping"], 1, COPY_BLOCK_SIZE=shape.block_size,
-            CONV_STATE_DIM_FIRST=False, HAS_IDX_MAPPING=True, TEMPORAL_TILES=shape.tiles,
-            BLOCK_TABLE_BY_SLOT=True, num_warps=shape.num_warps,
+        precopy[(1, len(r.states), shape.tiles)](
+            *r.by_name("state_idx", "src_col", "src_off"), *self._described(),
+            r.counts["idx_mapping"], 1, **self._options(),
         )  # fmt: skip
+
+    def _end(self) -> None:
+        r, shape = self._request, copy_shape()
+        postprocess: Any = postprocess_mamba_fused_kernel
+        snapshot, accepted, running, ended = r.by_name(*_ENDED)
+        snapshot.copy_(accepted)
+        postprocess[(1, len(r.states), shape.tiles)](
+            snapshot, running, None, ended, None, *self._described(), accepted,
+            r.counts["idx_mapping"], 1, block_size=BLOCK_SIZE, PRECOMPUTED_NEW_COMPUTED=True,
+            **self._options(),
+        )  # fmt: skip
+
+    def _described(self) -> tuple[Any, ...]:
+        states, tables = self._request.states, self._tables
+        return (
+            tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
+            states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
+            states.dim_row_counts, states.dim_row_strides,
+        )  # fmt: skip
+
+    def _options(self) -> dict[str, Any]:
+        shape = copy_shape()
+        return {
+            "COPY_BLOCK_SIZE": shape.block_size,
+            "CONV_STATE_DIM_FIRST": False,
+            "HAS_IDX_MAPPING": True,
+            "TEMPORAL_TILES": shape.tiles,
+            "BLOCK_TABLE_BY_SLOT": True,
+            "num_warps": shape.num_warps,
+        }
 
 
 class _Launchkit:
@@ -183,6 +218,12 @@ class _Launchkit:
         places = (request.states, 1, request.counts["idx_mapping"])
         self._advance: Any = (*request.by_name(*_ADVANCED), 1, BLOCK_SIZE)
         self._move: Any = (*columns, self._tables, *places)
+        snapshot, accepted, running, ended = request.by_name(*_ENDED)
+        states, count, mapping = places
+        self._end: Any = (
+            snapshot, running, None, ended, None, self._tables, states, accepted, count,
+            BLOCK_SIZE, mapping,
+        )  # fmt: skip
 
     def layer(self, layer: int, slot: torch.Tensor) -> None:
         r, i, m = self._request, self._request.inputs, self._request.inputs.metadata
@@ -208,3 +249,5 @@ class _Launchkit:
         slots = [found[group, :, 0] for group in range(GROUPS)]
         for layer in range(len(r.caches)):
             self.layer(layer, slots[layer % GROUPS])
+        r.counts["snapshot"].copy_(r.counts["accepted_at_end"])
+        step.postprocess_align(*self._end)

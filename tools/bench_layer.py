@@ -31,10 +31,12 @@ _VARIANTS = {"baseline": "baseline", "copied": "copied", "launchkit": "launchkit
 _LEGEND = (
     "Medians. One request gets 32 more tokens: every layer starts in the state of a cache block, "
     "and ends in it. layer: the scan, with state read and write. step: all layers, the lookup of "
-    "blocks in 4 groups and the copy into a block that is entered. baseline: Triton's launches, "
-    "initial and final states moved with torch, a lookup a group. copied: launchkit's, initial "
-    "states gathered in one launch. launchkit: initial states read where they are. ratio: "
-    "launchkit ÷ baseline; smaller is better."
+    "blocks in 4 groups, the copy into a block that is entered and the one at a block's end. "
+    "baseline: Triton's launches, initial and final states moved with torch, a lookup a group. "
+    "copied: launchkit's, initial states gathered in one launch. launchkit: the scan is given the "
+    "cache. ratio: launchkit ÷ baseline; smaller is better. +: steps, without those copies, of "
+    "batches with 8 decode rows: one prompt goes on (+decode), four do (+several), one with a "
+    "checkpoint (+checkpoint); ratio: launchkit ÷ copied."
 )
 _GPU_LEGEND = " GPU: the same ratio of GPU time, replayed from a CUDA graph."
 
@@ -79,7 +81,7 @@ def layer(
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print a result of ``launchkit bench layer``: two lines a model."""
+    """Print a result of ``launchkit bench layer``: a line for each part of a model."""
     console = wide_console()
     print_title(console, f"host µs of a short continuation ({where(document)})")
     gpu = any(ratio["time"] == "gpu" for ratio in document["ratios"])
@@ -88,9 +90,14 @@ def show(document: dict[str, Any]) -> None:
         left = heading in ("model", "")
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for model in dict.fromkeys(row["model"] for row in document["rows"]):
-        for what in ("layer", "step"):
-            name = model if what == "layer" else ""
-            table.add_row(name, *_cells(document, model, what, gpu), end_section=what == "step")
+        parts = dict.fromkeys(r["what"] for r in document["rows"] if r["model"] == model)
+        for number, what in enumerate(parts):
+            mixed = what.startswith("mixed_")
+            name = f" +{what.removeprefix('mixed_')}" if mixed else "" if number else model
+            cells = _cells(document, model, what, gpu)
+            table.add_row(
+                name, "step" if mixed else what, *cells, end_section=number == len(parts) - 1
+            )
     console.print(table)
     console.print(_LEGEND + _GPU_LEGEND * gpu, highlight=False, markup=False)
 
@@ -98,14 +105,15 @@ def show(document: dict[str, Any]) -> None:
 def _cells(document: dict[str, Any], model: str, what: str, gpu: bool) -> list[str]:
     place = (model, what)
     rows = {r["variant"]: r for r in document["rows"] if (r["model"], r["what"]) == place}
+    first = next(name for name in _VARIANTS if name in rows)
     ratios = {
         r["time"]: r["ratio"]
         for r in document["ratios"]
-        if (r["model"], r["what"], r["over"]) == (*place, "baseline")
+        if (r["model"], r["what"], r["over"]) == (*place, first)
     }
     medians = [f"{rows[name]['median_us']:.1f}" if name in rows else "-" for name in _VARIANTS]
-    counts = [_count(rows[name]["launches"]) for name in ("baseline", "launchkit")]
-    cells = [what, " → ".join(counts), *medians, f"{ratios['host']:.3f}"]
+    counts = [_count(rows[name]["launches"]) for name in (first, "launchkit")]
+    cells = [" → ".join(counts), *medians, f"{ratios['host']:.3f}"]
     return cells + ([f"{ratios['gpu']:.3f}"] if gpu else [])
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from ssd_cases import same_bits
 
-from launchkit.benchmarks import layer_overhead, layer_steps
+from launchkit.benchmarks import layer_mixed, layer_overhead, layer_steps
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 
 MODEL = "Granite-4.0-h-micro"
@@ -31,6 +32,33 @@ def test_variants_of_a_layer_and_of_a_step_write_the_same_states(monkeypatch):
             result = [cache.clone() for cache in request.caches] + [request.inputs.out]
             expected = found.setdefault(part.what, result)
             assert all(same_bits(*pair) for pair in zip(result, expected, strict=True)), part
+
+
+@pytest.mark.parametrize("mix", list(layer_mixed.MIXES))
+def test_mixed_steps_write_the_same_states_copied_or_read_in_the_cache(mix, monkeypatch):
+    made, make = [], layer_mixed.make_requests
+
+    def noted(*args):
+        made.append(make(*args))
+        rng = torch.Generator("cuda").manual_seed(1)
+        for cache in (*made[-1].caches, *made[-1].conv_states):
+            cache.normal_(generator=rng)
+        return made[-1]
+
+    monkeypatch.setattr(layer_mixed, "make_requests", noted)
+    found = []
+    with pinned():
+        for variant in layer_mixed.VARIANTS:
+            (part,) = [
+                each for each in layer_mixed.parts(MODEL, "cuda")
+                if (each.what, each.step) == (mix, variant)
+            ]  # fmt: skip
+            before = [cache.clone() for cache in made[-1].caches]
+            part.call()
+            requests = made.pop()
+            found.append([*requests.caches, *requests.conv_states, part.call.inputs.out])
+            assert not same_bits(requests.caches[0], before[0])
+    assert all(same_bits(*pair) for pair in zip(*found, strict=True))
 
 
 def test_rows_of_a_gpu_hold_its_own_times():
