@@ -186,8 +186,8 @@ static int launch_frozen(Frozen *frozen, Given *given, PyObject **grid) {
   unsigned size[3];
   memcpy(size, frozen->size, sizeof size);
   int holds = premises_hold(frozen);
-  if (holds != 1)
-    return holds;
+  if (holds != 1 || frozen->premises == NULL) /* it may run Python code, which may disarm */
+    return holds < 0 ? -1 : 0;
   if (read_ordinal(frozen->sources[0], frozen->sources[1], -1, &device) < 0)
     return -1;
   if (device != frozen->device || frozen->premises == NULL)
