@@ -7,6 +7,7 @@ LaunchkitError
 │   │   ├── GridNameError   a name in it is no parameter of the kernel
 │   │   └── GridValueError  an argument in it is no int, or a divisor is zero
 │   └── FrozenArgumentError a frozen handle was called with what it was not frozen for
+├── MixedDevicesError     the tensors of one launch are on several GPUs
 ├── CompilerError         there is no C compiler, or it could not compile
 ├── HostOnlyError         hostonly.activate cannot run here, or is already active
 ├── CaptureError          a launch would have to benchmark while a CUDA graph is captured
@@ -143,6 +144,23 @@ class HostOnlyError(LaunchkitError):
 
 class CompilerError(LaunchkitError):
     """C code cannot be compiled: no compiler was found, or it failed."""
+
+
+class MixedDevicesError(LaunchkitError):
+    """The tensors of one launch are on several GPUs; nothing was launched.
+
+    ``devices`` maps the name of each tensor argument to the ordinal of its device.
+    """
+
+    def __init__(self, kernel: str, devices: Mapping[str, int]) -> None:
+        places = ", ".join(f"{name} on cuda:{device}" for name, device in devices.items())
+        super().__init__(
+            f"{kernel} was given tensors on several GPUs: {places}. A kernel runs on one of them: "
+            "move the others there first. Launch through Triton's own kernel[grid] where that GPU "
+            "may read the others' memory.",
+            kernel=kernel,
+            devices=dict(devices),
+        )
 
 
 class CaptureError(LaunchkitError):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from launchkit import settings
-from launchkit.dispatch import counting, launcher
+from launchkit.dispatch import counting, launcher, placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.frozen_arguments import VaryingArgument, bind_varying, varying_argument
 from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan, kernel_params
@@ -259,22 +259,15 @@ def freeze(
         UsageError: ``varying`` names what cannot vary, or the kernel has a parameter of the
             name ``varying``.
         TypeError: the arguments do not fit the kernel's signature.
-        CaptureError, TuningFailedError: as ``launch_autotuned``.
+        CaptureError, TuningFailedError, MixedDevicesError: as ``launch_autotuned``.
     """
     names = (varying,) if isinstance(varying, str) else tuple(varying)
     _check_names(kernel, names, kwargs)
-    handle_device = _device_of([*args, *kwargs.values()])
-    with contextlib.nullcontext() if handle_device is None else seam.on_device(handle_device):
+    elsewhere = None
+    if not settings.current().disable:
+        elsewhere = placing.other_device(kernel_name(kernel), _names_of(kernel), args, kwargs)
+    with contextlib.nullcontext() if elsewhere is None else seam.on_device(elsewhere):
         return FrozenLaunch(kernel, grid, args, kwargs, names)
-
-
-def _device_of(values: list[Any]) -> int | None:
-    """Return the device that the tensors are on if it is one and not the current one."""
-    devices = {value.device for value in values if getattr(value, "is_cuda", False) is True}
-    if len(devices) != 1 or settings.current().disable or seam.interpreting():
-        return None
-    (device,) = devices
-    return None if device.index == seam.current_device() else int(device.index)
 
 
 def _check_names(kernel: Any, names: tuple[str, ...], kwargs: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from launchkit.dispatch import placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.heuristic_front import heuristic_front
 from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
@@ -37,6 +38,8 @@ class HeuristicLauncher(AutotunedLauncher):
         return None  # the inner kernel's launcher has the plans
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if placing.several_devices() and self._other_device(args, kwargs) is not None:
+            return MISS  # what is chosen for the current device is not for that one
         choice = self._known_choice(grid, args, kwargs)
         if choice is None or choice.config.pre_hook is not None:
             return MISS

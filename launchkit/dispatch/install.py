@@ -18,7 +18,7 @@ from typing import Any
 from launchkit import settings
 from launchkit.dispatch import counting
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.launcher import adopt, launch_adopted
+from launchkit.dispatch.launcher import adopt
 from launchkit.dispatch.layers import kernel_name, layers_of, take_apart, triton_run
 from launchkit.dispatch.native import entries
 from launchkit.errors import UsageError
@@ -53,7 +53,7 @@ class _Installation:
         self.include = include
         self.exclude = exclude
         self.active = True
-        self.adopted = _Route(self, launch_adopted)
+        self.adopted = _Route(self, entries.launch_installed)
         self._replaced = _replaced_runs()
         # By id: the hash of a kernel is that of its source, which it takes milliseconds to read.
         self._touched: dict[tuple[int, str], weakref.ref[Any]] = {}
@@ -70,7 +70,7 @@ class _Installation:
                 return _launch_with_triton
             launch, lasting = self._decide(kernel)
             if lasting:
-                route = self.adopted if launch is launch_adopted else _Route(self, launch)
+                route = self.adopted if launch is entries.launch_installed else _Route(self, launch)
                 self._attach(kernel, "_launchkit_route", route)
             return launch
 
@@ -86,7 +86,7 @@ class _Installation:
         for layer in bare:
             if "_launchkit_entry" in vars(layer):
                 self._note(layer, "_launchkit_entry")
-        return launch_adopted, True
+        return entries.launch_installed, True
 
     def _why_triton(self, kernel: Any) -> str | None:
         if not self.covers(kernel_name(kernel)):

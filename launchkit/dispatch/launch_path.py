@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launchkit import settings
-from launchkit.dispatch import counting
+from launchkit.dispatch import counting, placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.dispatch.keeping import keep_plan, make_core, renew, verify_plan
 from launchkit.dispatch.layers import KernelParts, kernel_name, triton_run
-from launchkit.dispatch.native.entries import Entry
+from launchkit.dispatch.native.entries import Entry, begun_by_install
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.plan import ConfigPin
@@ -97,13 +97,31 @@ class Launcher(Entry):
         """Launch through Triton."""
         return self._plain(grid, *args, **kwargs)
 
+    def missed(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch what took no shortcut, on the device that its tensors are on.
+
+        Raises:
+            MixedDevicesError: they are on several.
+        """
+        device = self._other_device(args, kwargs)
+        if device is None:
+            return self.slow(grid, args, kwargs)
+        with seam.on_device(device):
+            result = self.direct(grid, *args, **kwargs)
+            return self.slow(grid, args, kwargs) if result is MISS else result
+
+    def _other_device(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+        if begun_by_install():
+            return None
+        return placing.other_device(self.name, self._parts.jit.arg_names, args, kwargs)
+
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the shortcut for these arguments is not what Triton would launch."""
 
     def whole(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch, fast or slow: one function for a launch slot to wrap."""
         result = self.direct(grid, *args, **kwargs)
-        return self.slow(grid, args, kwargs) if result is MISS else result
+        return self.missed(grid, args, kwargs) if result is MISS else result
 
 
 class TritonLauncher(Launcher):
@@ -112,6 +130,8 @@ class TritonLauncher(Launcher):
     def __init__(self, kernel: Any, parts: KernelParts, reason: str) -> None:
         super().__init__(kernel, parts)
         self.reason = reason
+        if reason != counting.DISABLED:
+            self.link(_always_miss)
 
     def _plain(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = super()._plain(grid, *args, **kwargs)
@@ -127,8 +147,7 @@ class JitLauncher(Launcher):
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__(kernel, parts)
         self._core = make_core(parts.jit, (), frozenset(), relink=self.link)
-        if self._core is not None:
-            self.link(self._core.launch)
+        self.link(_always_miss if self._core is None else self._core.launch)
 
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch the long way, and keep a plan where that is allowed."""

@@ -40,6 +40,9 @@ def launch_autotuned(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> An
     ``Autotuner.run`` and ``JITFunction.run``. Whatever a shortcut does not cover goes through
     Triton with the same config.
 
+    Launches on the GPU that the tensors are on, on that GPU's current stream, whichever is the
+    current one.
+
     Args:
         kernel: what ``@triton.autotune`` or ``@launchkit.autotuned`` returned, with
             ``@triton.heuristics`` above or below it or not.
@@ -55,6 +58,7 @@ def launch_autotuned(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> An
         NotAutotunedError: the kernel has no configs; use ``launch``.
         CaptureError: the key is not tuned yet and a CUDA graph is being captured.
         TuningFailedError: no config could be run.
+        MixedDevicesError: tensors are on several GPUs.
     """
     if is_compiling():
         return kernel[traceable(grid)](*args, **kwargs)
@@ -64,7 +68,7 @@ def launch_autotuned(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> An
     if not launcher.autotuned:
         _refuse(launcher)
     result = launcher.fast(grid, *args, **kwargs)
-    return launcher.slow(grid, args, kwargs) if result is MISS else result
+    return launcher.missed(grid, args, kwargs) if result is MISS else result
 
 
 @entries.launch_function(autotuned=False)
@@ -83,7 +87,7 @@ def launch(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     if launcher is None or launcher.kernel is not kernel:
         launcher = adopt(kernel)
     result = launcher.fast(grid, *args, **kwargs)
-    return launcher.slow(grid, args, kwargs) if result is MISS else result
+    return launcher.missed(grid, args, kwargs) if result is MISS else result
 
 
 @entries.adopted_launch
@@ -95,7 +99,7 @@ def launch_adopted(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     if launcher is None or launcher.kernel is not kernel:
         launcher = adopt(kernel)
     result = launcher.fast(grid, *args, **kwargs)
-    return launcher.slow(grid, args, kwargs) if result is MISS else result
+    return launcher.missed(grid, args, kwargs) if result is MISS else result
 
 
 def make_launcher(kernel: Any, parts: KernelParts, adopt: Callable[[Any], Launcher]) -> Launcher:

@@ -60,13 +60,10 @@ PROVEN = ((3, 6), (3, 9))
 BINDS_KEYWORD_ONLY = VERSION >= (3, 9)
 """Whether Triton refuses a keyword-only argument given by position, as Python does."""
 
-LAUNCH_VARIABLES = tuple(
-    settings.variable(knob.key)
-    for knob in (vars(type(knobs.compilation)).get("fpsan_homomorphic_casts"),)
-    if hasattr(knob, "key")
-)
-"""Environment variables that Triton reads at each launch, as keys of ``settings.environment()``.
-The others it reads when it is imported, when a kernel is decorated, or when it compiles."""
+_KNOB = vars(type(knobs.compilation)).get("fpsan_homomorphic_casts")
+LAUNCH_VARIABLE = settings.variable(_KNOB.key) if hasattr(_KNOB, "key") else None
+"""The environment variable that Triton reads at each launch, as a key of
+``settings.environment()``; others it reads when it is imported, decorates or compiles."""
 
 # What Triton itself reads at each launch and what sends the launch back to Triton when in use.
 LAUNCH_GUARD = " or ".join(
@@ -81,7 +78,7 @@ LAUNCH_GUARD = " or ".join(
             "__compilation_values.get('fpsan_homomorphic_casts')",
             hasattr(knobs.compilation, "fpsan_homomorphic_casts"),
         ),
-        ("__environment.get(__variable) is not __variable_value", bool(LAUNCH_VARIABLES)),
+        ("__environment.get(__variable) is not __variable_value", LAUNCH_VARIABLE is not None),
         (
             "__runtime.add_stages_inspection_hook is not None",
             hasattr(knobs.runtime, "add_stages_inspection_hook"),
@@ -183,12 +180,11 @@ def launch_namespace(jit: Any) -> dict[str, Any]:
     runtime = knobs.runtime
     active = driver_config.active
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
-    environment, variable = settings.environment(), next(iter(LAUNCH_VARIABLES), None)
     return {
         "__runtime": runtime,
-        "__environment": environment,
-        "__variable": variable,
-        "__variable_value": None if variable is None else environment.get(variable),
+        "__environment": settings.environment(),
+        "__variable": LAUNCH_VARIABLE,
+        "__variable_value": settings.environment().get(LAUNCH_VARIABLE or b""),
         "__compilation": knobs.compilation,
         "__compilation_values": vars(knobs.compilation),
         "__enter": enter,

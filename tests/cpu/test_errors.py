@@ -27,6 +27,7 @@ MADE = [
     errors.FrozenArgumentError("a.kernel", "n", "an int other than 1", "1"),
     errors.CompilerError("no compiler", reason="no_compiler", compiler=None),
     errors.HostOnlyError("no compiler", reason="no_compiler"),
+    errors.MixedDevicesError("a.kernel", {"x_ptr": 0, "y_ptr": 1}),
     errors.CaptureError("a.kernel"),
     errors.TuningFailedError("a.kernel", {"BLOCK=1": "too big"}),
     errors.VerifyError("differs", kernel="a.kernel"),

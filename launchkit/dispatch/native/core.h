@@ -95,7 +95,7 @@ extern Runtime rt;
 
 /* Interned names of attributes. */
 typedef struct {
-  PyObject *data_ptr, *dtype, *device, *index, *type, *compiling, *entry, *route, *slow,
+  PyObject *data_ptr, *dtype, *device, *index, *type, *compiling, *entry, *route, *missed,
       *best_config;
 } Names;
 
@@ -383,7 +383,11 @@ extern PyTypeObject Entry_Type, Subscript_Type, BoundLaunch_Type;
 PyObject *make_launch_function(PyObject *module, PyObject *args);
 PyObject *launch_adopted(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames);
-PyObject *subscript(PyObject *kernel, PyObject *grid);
+/* kernel[grid] of Triton's classes under install(). */
+PyObject *subscript_installed(PyObject *kernel, PyObject *grid);
+PyObject *launch_installed(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kwnames);
+PyObject *begun_by_install(PyObject *module, PyObject *ignored);
 PyObject *call_with_grid(PyObject *callable, PyObject *grid, PyObject *const *args,
                          Py_ssize_t nargs, PyObject *kwnames);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -85,6 +86,38 @@ def configure(
     _launch_adopted = launch_adopted
     if _extension is not None:
         extension.configure(_extension, adopt, refuse)
+
+
+class _Begun(threading.local):
+    by_install = False
+    """Whether the thread's innermost launch through the Python core is one of install()'s."""
+
+
+_begun = _Begun()
+
+
+def _begun_by_install() -> bool:
+    return _begun.by_install
+
+
+def _launch_installed(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+    before, _begun.by_install = _begun.by_install, True
+    try:
+        return _launch_adopted(kernel, grid, *args, **kwargs)
+    finally:
+        _begun.by_install = before
+
+
+begun_by_install: Callable[[], bool] = (
+    _begun_by_install if _extension is None else _extension.begun_by_install
+)
+"""Tells whether the thread's innermost launch is one of ``install()``'s ``kernel[grid]``."""
+
+launch_installed: Callable[..., Any] = (
+    _launch_installed if _extension is None else _extension.launch_installed
+)
+"""Called as ``launch_installed(kernel, grid, ...)``: launches as ``install()``'s ``kernel[grid]``,
+which stays on the current device."""
 
 
 def installed_subscript(decide: Callable[[Any, Any], Any]) -> Any:

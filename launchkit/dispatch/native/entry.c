@@ -110,7 +110,7 @@ static PyObject *launch_slowly(Entry *entry, const Given *given) {
   PyObject *result = NULL, *args = tuple_of(given->args, given->nargs);
   PyObject *kwargs = dict_of(given->args, given->nargs, given->kwnames);
   if (args != NULL && kwargs != NULL)
-    result = PyObject_CallMethodObjArgs((PyObject *)entry, names.slow, given->grid, args, kwargs,
+    result = PyObject_CallMethodObjArgs((PyObject *)entry, names.missed, given->grid, args, kwargs,
                                         NULL);
   Py_XDECREF(args);
   Py_XDECREF(kwargs);
@@ -176,6 +176,37 @@ static PyObject *launch_kernel(PyObject *kernel, const Given *given, bool autotu
   return result;
 }
 
+/* ---- launches of install()'s kernel[grid] ----
+ *
+ * On the current device, as Triton's; all others where their tensors are. Only a miss asks which.
+ */
+
+static _Thread_local bool by_install; /* the innermost launch of this thread is one */
+static int installed_launches;        /* under way, in any thread */
+
+PyObject *begun_by_install(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+  return PyBool_FromLong(by_install);
+}
+
+static PyObject *launch_kernel_installed(PyObject *kernel, const Given *given) {
+  bool before = by_install;
+  by_install = true;
+  installed_launches++;
+  PyObject *result = launch_kernel(kernel, given, false);
+  installed_launches--;
+  by_install = before;
+  return result;
+}
+
+static PyObject *launch_own(PyObject *kernel, const Given *given, bool autotuned) {
+  if (installed_launches == 0 || !by_install)
+    return launch_kernel(kernel, given, autotuned);
+  by_install = false; /* a hook or a grid function of such a launch makes this one */
+  PyObject *result = launch_kernel(kernel, given, autotuned);
+  by_install = true;
+  return result;
+}
+
 /* ---- launch and launch_autotuned ---- */
 
 /* torch.compile traces the Python function of the same name; an eager call that torch makes
@@ -204,7 +235,7 @@ static PyObject *launch_any(PyObject *const *args, size_t nargsf, PyObject *kwna
     if (is != 0)
       return is < 0 ? NULL : launch_while_compiling(args[0], &given);
   }
-  return launch_kernel(args[0], &given, autotuned);
+  return launch_own(args[0], &given, autotuned);
 }
 
 static vectorcallfunc *shown_by(PyObject *function) {
@@ -231,15 +262,27 @@ static PyObject *launch_autotuned_call(PyObject *self, PyObject *args, PyObject 
   return call_with_dict(self, args, kwargs, launch_autotuned_vectorcall);
 }
 
+static bool has_kernel_and_grid(Py_ssize_t nargs) {
+  if (nargs < 2)
+    PyErr_SetString(PyExc_TypeError, "a launch needs a kernel and a grid by position");
+  return nargs >= 2;
+}
+
 /* launch_adopted(kernel, grid, ...): launch, for callers that torch.compile does not enter. */
 PyObject *launch_adopted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames) {
-  if (nargs < 2) {
-    PyErr_SetString(PyExc_TypeError, "a launch needs a kernel and a grid by position");
+  if (!has_kernel_and_grid(nargs))
     return NULL;
-  }
   Given given = {args[1], args + 2, nargs - 2, kwnames};
-  return launch_kernel(args[0], &given, false);
+  return launch_own(args[0], &given, false);
+}
+
+PyObject *launch_installed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kwnames) {
+  if (!has_kernel_and_grid(nargs))
+    return NULL;
+  Given given = {args[1], args + 2, nargs - 2, kwnames};
+  return launch_kernel_installed(args[0], &given);
 }
 
 static PyObject *function_repr(PyObject *self) {
@@ -296,6 +339,7 @@ typedef struct {
   PyObject_HEAD
   vectorcallfunc vectorcall;
   PyObject *kernel, *grid;
+  bool installed;
 } BoundLaunch;
 
 static PyObject *bound_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
@@ -303,7 +347,8 @@ static PyObject *bound_vectorcall(PyObject *self, PyObject *const *args, size_t 
   BoundLaunch *bound = (BoundLaunch *)self;
   Given given = {bound->grid, args, PyVectorcall_NARGS(nargsf), kwnames};
   note_call(bound->kernel, given.nargs, kwnames);
-  return launch_kernel(bound->kernel, &given, false);
+  return bound->installed ? launch_kernel_installed(bound->kernel, &given)
+                          : launch_own(bound->kernel, &given, false);
 }
 
 static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
@@ -340,15 +385,24 @@ PyTypeObject BoundLaunch_Type = {
     .tp_dealloc = (destructor)bound_dealloc,
 };
 
-PyObject *subscript(PyObject *kernel, PyObject *grid) {
+static PyObject *make_bound(PyObject *kernel, PyObject *grid, bool installed) {
   BoundLaunch *bound = PyObject_GC_New(BoundLaunch, &BoundLaunch_Type);
   if (bound == NULL)
     return NULL;
   bound->vectorcall = expected_call(kernel, bound_vectorcall);
   bound->kernel = Py_NewRef(kernel);
   bound->grid = Py_NewRef(grid);
+  bound->installed = installed;
   PyObject_GC_Track(bound);
   return (PyObject *)bound;
+}
+
+static PyObject *subscript(PyObject *kernel, PyObject *grid) {
+  return make_bound(kernel, grid, false);
+}
+
+PyObject *subscript_installed(PyObject *kernel, PyObject *grid) {
+  return make_bound(kernel, grid, true);
 }
 
 static PyMappingMethods subscript_mapping = {.mp_subscript = subscript};

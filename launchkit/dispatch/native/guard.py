@@ -16,6 +16,7 @@ import torch
 
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.fingerprint import dtype_text
+from launchkit.dispatch.placing import several_devices
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _INT_CLASSES_KEPT = 65536
@@ -92,8 +93,12 @@ def pointer_name(param: ParamSpec) -> str:
 
 
 def on_device(param: ParamSpec) -> str:
-    """Return the test that a tensor argument is of the active driver's device type."""
-    return f"{param.name}.{seam.expected_device_attribute()}"
+    """Return the test that a tensor argument is on the current device, ``__on``.
+
+    On a machine with one the device type says so.
+    """
+    test = f"{param.name}.{seam.expected_device_attribute()}"
+    return f"({test} and {param.name}.get_device() == __on)" if several_devices() else test
 
 
 def guard_parts(

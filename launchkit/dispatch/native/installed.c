@@ -38,7 +38,7 @@ static PyObject *installed_vectorcall(PyObject *self, PyObject *const *args, siz
   if (PyVectorcall_NARGS(nargsf) == 2 && kwnames == NULL)
     routed = is_routed(args[0], installed->route);
   if (routed != 0)
-    return routed < 0 ? NULL : subscript(args[0], args[1]);
+    return routed < 0 ? NULL : subscript_installed(args[0], args[1]);
   PyObject *decide = Py_NewRef(installed->decide);
   PyObject *result = PyObject_Vectorcall(decide, args, PyVectorcall_NARGS(nargsf), kwnames);
   Py_DECREF(decide);

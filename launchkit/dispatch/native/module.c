@@ -74,6 +74,11 @@ static PyMethodDef functions[] = {
     {"configure_grids", configure_grids, METH_O, "configure_grids(type): that of declared grids."},
     {"launch_adopted", (PyCFunction)(void (*)(void))launch_adopted, METH_FASTCALL | METH_KEYWORDS,
      "launch_adopted(kernel, grid, ...): launch without asking whether torch.compile is compiling."},
+    {"launch_installed", (PyCFunction)(void (*)(void))launch_installed,
+     METH_FASTCALL | METH_KEYWORDS,
+     "launch_installed(kernel, grid, ...): the same for install()'s kernel[grid]."},
+    {"begun_by_install", begun_by_install, METH_NOARGS,
+     "Tell whether this thread's innermost launch is one of install()'s kernel[grid]."},
     {"ticks", profile_ticks, METH_NOARGS, "Read the counter that launches are timed with."},
     {"use_clock", profile_use_clock, METH_O,
      "use_clock(whether): time launches with the system's clock in ns, or else with the CPU's "
@@ -104,7 +109,7 @@ static int intern_names(void) {
       {&names.device, "device"},     {&names.index, "index"},
       {&names.type, "type"},         {&names.compiling, "_is_compiling_flag"},
       {&names.entry, "_launchkit_entry"}, {&names.route, "_launchkit_route"},
-      {&names.slow, "slow"},
+      {&names.missed, "missed"},
       {&names.best_config, "best_config"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -40,10 +40,9 @@ def of_core(jit: Any, autotuner: Any, choose_only: bool) -> Watches | None:
     state, switches, empty = seam.launch_state(None if choose_only else jit)
     watches = [attributes(owner, names) for owner, names in state]
     watches += [attributes(owner, names, _OFF) for owner, names in switches]
-    if not choose_only and seam.LAUNCH_VARIABLES:
+    if not choose_only and (variable := seam.LAUNCH_VARIABLE) is not None:
         found = settings.environment()
-        expected = {name: found.get(name, ABSENT) for name in seam.LAUNCH_VARIABLES}
-        watches.append((found, expected, None, False, _SAME))
+        watches.append((found, {variable: found.get(variable, ABSENT)}, None, False, _SAME))
     sequences = [(each, ()) for each in empty]
     if not choose_only and seam.launch_obstacle(jit) is not None:
         return None

@@ -208,6 +208,7 @@ class PythonCore:
         lines = find if self._choose_only else [*look_up, *self._launch_lines(pointers)]
         elsewhere = [f"not {guard.on_device(p)}" for p in tensors if not self._choose_only]
         key_of = [
+            "    __on = __device()",
             # Of such tensors Triton accepts some and refuses others, one by one.
             *(miss_if(" or ".join(elsewhere)) if elsewhere else []),
             *head,
