@@ -15,7 +15,7 @@ import torch
 import triton
 
 from launchkit.benchmarks import machine
-from launchkit.benchmarks.copy_pool import Pool, sets_of
+from launchkit.benchmarks.copy_pool import BlockSet, Pool, sets_of
 from launchkit.benchmarks.copy_variants import CopyVariant
 from launchkit.benchmarks.shapes import CACHE_SHAPES, CacheShape
 from launchkit.benchmarks.timing import spread
@@ -111,7 +111,7 @@ def _case(
 
     A variant that this GPU or this Triton cannot run is added to ``failed`` instead.
     """
-    graphs = {}
+    graphs: dict[CopyVariant, tuple[torch.cuda.CUDAGraph, list[BlockSet]]] = {}
     for variant in variants:
         try:
             graphs[variant] = _captured(variant, pool, reqs)
@@ -122,7 +122,7 @@ def _case(
     times_us: dict[CopyVariant, list[float]] = {variant: [] for variant in graphs}
     for _ in range(rounds):
         ceiling_us.append(ceiling.time_us())
-        for variant, graph in graphs.items():
+        for variant, (graph, _) in graphs.items():
             times_us[variant].append(_replay_us(graph) / LAUNCHES)
     moved = 2 * reqs * shape.request_bytes
     ceiling_rate = 2 * _CEILING_BYTES / median(ceiling_us) / 1e3
@@ -173,22 +173,27 @@ def _row(
     }
 
 
-def _captured(variant: CopyVariant, pool: Pool, reqs: int) -> torch.cuda.CUDAGraph:
-    """Return a graph of LAUNCHES launches over the sets in turn, whose copies have been checked."""
+def _captured(
+    variant: CopyVariant, pool: Pool, reqs: int
+) -> tuple[torch.cuda.CUDAGraph, list[BlockSet]]:
+    """Return a graph of LAUNCHES launches over sets in turn, its copies checked, and the sets.
+
+    The graph holds addresses alone: the sets have to live as long as it.
+    """
     sets = pool.sets(reqs, variant.in_order)
     calls = [variant.call(pool, blocks) for blocks in sets]
-    pool.spoil(sets[0])
     calls[0]()
-    if not pool.copied(sets[0]):
-        raise RuntimeError("it did not copy every byte, so its time would mean nothing")
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
         for number in range(LAUNCHES):
             calls[number % len(calls)]()
+    for blocks in sets:
+        pool.spoil(blocks)
     graph.replay()
-    torch.cuda.synchronize()
-    return graph
+    if not all(pool.copied(blocks) for blocks in sets):
+        raise RuntimeError("it did not copy every byte, so its time would mean nothing")
+    return graph, sets
 
 
 def _replay_us(graph: torch.cuda.CUDAGraph) -> float:

@@ -107,7 +107,7 @@ def test_a_variant_that_fails_is_named_and_the_others_are_measured(monkeypatch):
     def captured(variant, pool, reqs):
         if variant is bad:
             raise triton.TritonError("no such thing\nand more")
-        return variant
+        return variant, []
 
     monkeypatch.setattr(copy_bandwidth, "_captured", captured)
     monkeypatch.setattr(copy_bandwidth, "_replay_us", lambda graph: 2400.0)

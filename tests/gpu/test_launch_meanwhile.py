@@ -70,6 +70,8 @@ WAYS = [by_subscript, by_function, by_declared_grid, by_plain_launch]
 # -- torch.compile
 
 
+# Inductor's own imports use what torch deprecates.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 @pytest.mark.parametrize("way", WAYS)
 def test_inductor_compiles_a_whole_function_around_a_launch(way):
     from torch._inductor.utils import run_and_get_code
