@@ -158,6 +158,23 @@ def under_heuristics(rng: Random) -> DrawnCall:
     return spelled(rng, values, told_apart=values["n"], most=len(values))
 
 
+_FROZEN_GRIDS = ((3,), (2, 5), (1, 2, 3), (0, 2), *BY_ARGUMENTS[2:])
+
+
+def frozen(rng: Random) -> DrawnCall:
+    """Draw arguments of ``scalars``, by keyword, over few grids: each is frozen."""
+    values = scalar_values(rng)
+    options: Values = {} if rng.random() < 0.7 else {"num_warps": 2}
+    return DrawnCall(
+        rng.choice(_FROZEN_GRIDS),
+        (),
+        {**values, **options},
+        device=int(rng.random() < 0.2),
+        stream=rng.choice((0, 0x5EED)),
+        form="keywords, frozen grid",
+    )
+
+
 class Level(IntEnum):
     """An int of a class of its own, with a text of its own."""
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import torch
 import triton
 from triton.runtime.jit import KernelInterface
 
 import launchkit
+from launchkit import hostonly
 from launchkit.benchmarks import differential_arguments as arguments
 from launchkit.benchmarks import differential_kernels as kernels
 from launchkit.benchmarks import noop_kernels
@@ -125,6 +127,36 @@ class _ChangingConfigs:
         )
 
 
+class _FrozenHandles:
+    """Freezes a kernel once per kind of call, and then calls the handle with what varies."""
+
+    def __init__(self) -> None:
+        self.kernel = kernels.fresh(kernels.scalars)
+        self._handles: dict[Any, Any] = {}
+
+    def launch(self, grid: Any, /, **named: Any) -> Any:
+        varying = [name for name in ("a_ptr", "b_ptr", "n", "flag", "alpha")
+                   if named[name] is not None]  # fmt: skip
+        kinds = tuple(_kind(named[name]) for name in varying)
+        fixed = (named["MODE"], named.get("num_warps"))
+        key = (grid, hostonly.current_device(), tuple(varying), kinds, fixed)
+        if key not in self._handles:
+            self._handles[key] = launchkit.freeze(self.kernel, grid, varying=varying, **named)
+        return self._handles[key](*(named[name] for name in varying))
+
+
+def _kind(value: Any) -> Any:
+    """Return what a handle is frozen for in one argument: what Triton compiles for."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
+    return type(value), type(value) is int and (value == 1, value % 16 == 0)
+
+
+def _frozen() -> Pair:
+    handles = _FrozenHandles()
+    return Pair(handles.launch, _triton(handles.kernel), arguments.frozen)
+
+
 @contextlib.contextmanager
 def _install() -> Any:
     launchkit.install(include=f"{kernels.__name__}.*")
@@ -165,6 +197,7 @@ CASES: dict[str, Callable[[], Pair]] = {
     "heuristics_outside": lambda: _heuristics(outside=True),
     "heuristics_inside": lambda: _heuristics(outside=False),
     "changing_configs": lambda: _ChangingConfigs().pair(),
+    "frozen": _frozen,
     "installed": lambda: _installed(kernels.fresh(kernels.scalars), arguments.scalars),
     "installed_autotuned": _installed_autotuned,
     "installed_heuristics": _installed_heuristics,

@@ -97,6 +97,18 @@ def _declared_grid() -> Loop:
     return loop
 
 
+def _frozen() -> Loop:
+    kernel, x, y = _tuned(), torch.empty(64), torch.empty(64)
+    handle = launchkit.freeze(kernel, (4,), x, y, 7, stride=1, varying=("x_ptr", "n"))
+
+    def loop(rounds: int) -> None:
+        for turn in range(rounds):
+            handle(y, 2 * turn + 3)
+            handle(x, n=1001)
+
+    return loop
+
+
 def _plain() -> Loop:
     jit, x = kernels.fresh(kernels.scalars), torch.empty(64)
 
@@ -183,13 +195,14 @@ def _replayed_op() -> Replayed:
 CASES = {
     case.name: case
     for case in (
-        SoakCase("positional", 20, _positional),
+        SoakCase("positional", 15, _positional),
         SoakCase("keywords", 20, _keywords),
         SoakCase("callable_grid", 13, _callable_grid),
-        SoakCase("declared_grid", 10, _declared_grid),
-        SoakCase("plain", 10, _plain),
-        SoakCase("installed", 10, _installed, during=_install),
-        SoakCase("replayed_op", 14, _replayed_op, launches_per_round=2),
+        SoakCase("declared_grid", 8, _declared_grid),
+        SoakCase("plain", 9, _plain),
+        SoakCase("frozen", 12, _frozen, launches_per_round=2),
+        SoakCase("installed", 9, _installed, during=_install),
+        SoakCase("replayed_op", 11, _replayed_op, launches_per_round=2),
         SoakCase("misses", 1, _misses),
         SoakCase("errors", 1, _errors),
         SoakCase("replaced_plans", 1, _replaced_plans, launches_per_round=2),

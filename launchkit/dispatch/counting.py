@@ -68,9 +68,9 @@ def counted(kernel: str, launch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fast(kernel: str) -> None:
-    """Count one fast launch that Python made, if somebody asks."""
+    """Count one fast launch that Python made, if somebody asks or C counts the kernel's others."""
     with _lock:
-        if _askers:
+        if _askers or kernel in _counted_in_c:
             _fast[kernel] += 1
         else:
             _uncounted.add(kernel)

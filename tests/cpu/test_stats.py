@@ -48,6 +48,14 @@ def test_c_core_counts_fast_launches_without_being_asked(c_core):
     assert (found.fast, found.through_triton) == (4, {counting.FIRST: 1})
 
 
+def test_frozen_launches_that_python_makes_are_counted_beside_those_of_c(c_core):
+    options = {"stride": 3, "BLOCK": 16, "varying": ["n"]}
+    handle = launchkit.freeze(plain(), launchkit.grid("n"), X, X, n=100, **options)
+    for n in (100, -5, 7):  # a negative size is left to Python, and launches nothing
+        handle(n)
+    assert (launchkit.stats()[NAME].fast, reasons()) == (3, {})
+
+
 def test_c_core_counts_kernels_of_one_name_together_and_those_that_are_gone(c_core):
     for _ in range(3):
         launch(plain(), 5, BLOCK=16)
