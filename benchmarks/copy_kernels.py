@@ -90,11 +90,11 @@ def _store(pointers, held, mask, POLICY: tl.constexpr):
 
 
 @triton.jit
-def _copy_pairs(
+def _copy_words(
     src, dst, first, end,
     BLOCK: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr,
 ):  # fmt: skip
-    """Copy words of 16-byte aligned pointers; with AHEAD the next block is read before a store."""
+    """Copy 64-bit words; with AHEAD the next block is read before a store."""
     offs = tl.arange(0, BLOCK)
     if AHEAD:
         held = _load(src + first + offs, offs < tl.minimum(end - first, BLOCK).to(tl.int32), LOADS)
@@ -115,7 +115,8 @@ def _copy_pairs(
 @triton.jit
 def _copy_tile(
     batch, first, end, fixed, dst_col_ptr, src_col_ptr, table_stride, idx_mapping_ptr,
-    BLOCK: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr,
+    BLOCK: tl.constexpr, AHEAD: tl.constexpr, NARROW: tl.constexpr, LOADS: tl.constexpr,
+    STORES: tl.constexpr,
 ):  # fmt: skip
     base, stride, table = fixed
     slot = tl.load(idx_mapping_ptr + batch)
@@ -125,11 +126,11 @@ def _copy_tile(
     if (src_col >= 0) & (src_col != dst_col):
         src = base + tl.load(table + src_col).to(tl.int64) * stride
         dst = base + tl.load(table + dst_col).to(tl.int64) * stride
-        _copy_pairs(
-            tl.multiple_of(((src >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
-            tl.multiple_of(((dst >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
-            first, end, BLOCK, AHEAD, LOADS, STORES,
-        )  # fmt: skip
+        src_words, dst_words = src.to(tl.pointer_type(tl.int64)), dst.to(tl.pointer_type(tl.int64))
+        if not NARROW:
+            src_words = tl.multiple_of(((src >> 4) << 4).to(tl.pointer_type(tl.int64)), 16)
+            dst_words = tl.multiple_of(((dst >> 4) << 4).to(tl.pointer_type(tl.int64)), 16)
+        _copy_words(src_words, dst_words, first, end, BLOCK, AHEAD, LOADS, STORES)
 
 
 @triton.jit
@@ -153,20 +154,20 @@ def candidate_copy_kernel(
     row_strides_ptr, idx_mapping_ptr, num_reqs, num_states,
     BLOCK: tl.constexpr, TILES: tl.constexpr, STATE_MAJOR: tl.constexpr, AHEAD: tl.constexpr,
     LOADS: tl.constexpr, STORES: tl.constexpr, PERSISTENT: tl.constexpr,
-    FIXED_FIRST: tl.constexpr, LATE: tl.constexpr,
+    WAIT_FIRST: tl.constexpr, LATE: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
-    """Pairs of words, 16 bytes an access, convolutional states in tiles too; one grid axis.
+    """Copies in 16 bytes an access, NARROW in 8, convolutional states in tiles too; one axis.
 
     Neighbouring programs copy tiles of one state. STATE_MAJOR: then of the next request, not of
     its next state. AHEAD: loads run a block ahead. PERSISTENT: a few programs walk all tiles.
-    FIXED_FIRST: what no step changes is read before the predecessor has ended. LATE: the
-    successor may start once this copy has been issued, not at once.
+    What no step changes is read before the predecessor has ended, but not with WAIT_FIRST.
+    LATE: the successor may start once this copy has been issued, not at once.
     """
     pid = tl.program_id(0)
     total = num_reqs * num_states * TILES
     if not LATE:
         gdc_launch_dependents()
-    if not FIXED_FIRST:
+    if WAIT_FIRST:
         gdc_wait()
     for item in range(pid, total if PERSISTENT else pid + 1, tl.num_programs(0)):
         outer = item // TILES
@@ -181,11 +182,11 @@ def candidate_copy_kernel(
         first = tile * per_tile
         # Empty tiles end here, all but one: a program has to have waited before the launch ends.
         if (first < count) | (tile == 0):
-            if FIXED_FIRST:
+            if not WAIT_FIRST:
                 gdc_wait()
             _copy_tile(
                 batch, first, tl.minimum(first + per_tile, count), fixed, dst_col_ptr,
-                src_col_ptr, table_stride, idx_mapping_ptr, BLOCK, AHEAD, LOADS, STORES,
+                src_col_ptr, table_stride, idx_mapping_ptr, BLOCK, AHEAD, NARROW, LOADS, STORES,
             )  # fmt: skip
     if LATE:
         gdc_launch_dependents()

@@ -64,7 +64,7 @@ class CopyVariant:
 
 _CANDIDATE: dict[str, Any] = {
     "STATE_MAJOR": False, "AHEAD": False, "LOADS": "evict_first", "STORES": "evict_first",
-    "PERSISTENT": 0, "FIXED_FIRST": False, "LATE": False, "launch_pdl": True,
+    "PERSISTENT": 0, "WAIT_FIRST": False, "LATE": False, "NARROW": False, "launch_pdl": True,
 }  # fmt: skip
 
 
@@ -97,22 +97,24 @@ def swept() -> list[CopyVariant]:
 
 
 _SHAPES = (
-    (16, 1024, 4), (128, 1024, 4), (16, 2048, 8), (64, 2048, 8), (128, 2048, 8),
-    (32, 4096, 16), (64, 4096, 16), (128, 4096, 16), (32, 8192, 16), (32, 8192, 32),
+    (128, 1024, 4), (256, 1024, 4), (64, 2048, 8), (128, 2048, 8), (256, 2048, 8),
+    (32, 4096, 16), (64, 4096, 16), (128, 4096, 16), (128, 2048, 16), (32, 8192, 32),
     (64, 8192, 32),
 )  # fmt: skip
+_PLAIN = {"LOADS": "", "STORES": ""}
 _KNOBS: tuple[tuple[str, tuple[int, int, int], dict[str, Any]], ...] = (
-    ("plain", (64, 2048, 8), {"LOADS": "", "STORES": ""}),
-    ("plain", (64, 4096, 16), {"LOADS": "", "STORES": ""}),
-    ("plain_cs", (64, 4096, 16), {"LOADS": "", "STORES": ".cs"}),
+    ("wait_first", (128, 2048, 8), {"WAIT_FIRST": True}),
+    ("wait_first", (128, 4096, 16), {"WAIT_FIRST": True}),
+    ("plain", (128, 2048, 8), _PLAIN),
+    ("plain", (128, 4096, 16), _PLAIN),
+    ("narrow", (128, 4096, 16), {"NARROW": True, "maxnreg": 40}),
+    ("narrow_plain", (128, 2048, 8), {"NARROW": True, **_PLAIN}),
     ("ahead", (32, 4096, 16), {"AHEAD": True}),
-    ("state_major", (64, 4096, 16), {"STATE_MAJOR": True}),
-    ("late", (64, 4096, 16), {"LATE": True}),
-    ("fixed_first", (64, 2048, 8), {"FIXED_FIRST": True}),
-    ("fixed_first", (128, 2048, 8), {"FIXED_FIRST": True}),
-    ("fixed_first", (64, 4096, 16), {"FIXED_FIRST": True}),
+    ("state_major", (128, 4096, 16), {"STATE_MAJOR": True}),
+    ("late", (128, 4096, 16), {"LATE": True}),
+    ("dense", (128, 2048, 8), {"maxnreg": 32}),
+    ("dense", (128, 4096, 16), {"maxnreg": 32}),
     ("persistent2", (64, 4096, 16), {"PERSISTENT": 2}),
-    ("persistent1", (32, 8192, 32), {"PERSISTENT": 1}),
 )
 
 
@@ -126,4 +128,4 @@ def _candidates() -> Iterator[CopyVariant]:
     for label, shape, options in _KNOBS:
         yield candidate(label, shape, options)
     # How much of the distance to the ceiling is due to blocks that lie apart.
-    yield replace(candidate("in_order", (64, 4096, 16), {"STATE_MAJOR": True}), in_order=True)
+    yield replace(candidate("in_order", (128, 4096, 16), {"STATE_MAJOR": True}), in_order=True)

@@ -6,6 +6,8 @@ there whether they run in its CPU interpreter. ``INTERPRETED`` is read at the sa
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -74,3 +76,19 @@ def live_arch() -> int | None:
         major, minor = torch.cuda.get_device_capability(device)
         _arch_of[device] = 10 * major + minor
     return _arch_of[device]
+
+
+def may_start_early() -> bool:
+    """Whether launches may start before their predecessor ends (``launch_pdl``), on this GPU.
+
+    It takes compute capability 9.0, and a driver of CUDA 12.3 to capture such a launch in a graph.
+    """
+    arch = live_arch()
+    return arch is not None and arch >= 90 and (hostonly.is_active() or _driver() >= 12030)
+
+
+@functools.cache
+def _driver() -> int:
+    """Return the CUDA version of the driver, 12030 for 12.3; 0 where torch does not say."""
+    version: Callable[[], int] = getattr(torch._C, "_cuda_getDriverVersion", int)
+    return version()

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from launchkit.kernels.state_copy.block import copy_loaded_state, load_state
+from launchkit.kernels.state_copy.block import copy_loaded_state, load_state, place_in_grid
 
 
 @triton.jit(do_not_specialize=["num_reqs"])
@@ -80,6 +81,9 @@ def precopy_mamba_align_fused_kernel(
     BLOCK_TABLE_BY_SLOT: tl.constexpr = True,
     LOAD_POLICY: tl.constexpr = "evict_first",
     STORE_POLICY: tl.constexpr = "evict_first",
+    TILES_FIRST: tl.constexpr = False,
+    TILE_CONV: tl.constexpr = False,
+    DEPENDENT: tl.constexpr = False,
 ):
     """Copy the states of requests that change column; grid (reqs, states, TEMPORAL_TILES).
 
@@ -89,15 +93,17 @@ def precopy_mamba_align_fused_kernel(
     ``idx_mapping`` is -1. Tables have a row per slot, or without BLOCK_TABLE_BY_SLOT one per
     batch row.
     """
-    batch_idx = tl.program_id(0)
-    state_idx = tl.program_id(1)
-    tile_idx = tl.program_id(2)
-    if batch_idx < num_reqs:
-        base, stride, elem_size, inner, width, table = load_state(
-            state_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
-            state_elem_sizes_ptr, state_inner_sizes_ptr, state_conv_widths_ptr,
-            state_group_indices_ptr,
-        )  # fmt: skip
+    batch_idx, state_idx, tile_idx = place_in_grid(TEMPORAL_TILES, TILES_FIRST)
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    state, size, per_tile = load_state(
+        state_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
+        state_elem_sizes_ptr, state_inner_sizes_ptr, state_conv_widths_ptr,
+        state_group_indices_ptr, state_dim_row_count_ptr, state_dim_row_stride_ptr,
+        COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, TEMPORAL_TILES, TILE_CONV,
+    )  # fmt: skip
+    if (batch_idx < num_reqs) & ((tile_idx == 0) | (tile_idx * per_tile < size)):
         req_idx = batch_idx
         if HAS_IDX_MAPPING:
             req_idx = tl.load(idx_mapping_ptr + batch_idx).to(tl.int32)
@@ -107,9 +113,7 @@ def precopy_mamba_align_fused_kernel(
             token_bias = tl.load(token_bias_ptr + req_idx)
             if (src_col >= 0) & (dst_col >= 0) & (src_col != dst_col):
                 copy_loaded_state(
-                    state_idx, base, stride, elem_size, inner, width, table,
-                    req_idx if BLOCK_TABLE_BY_SLOT else batch_idx, src_col, dst_col, token_bias,
-                    block_table_stride_req, state_dim_row_count_ptr, state_dim_row_stride_ptr,
-                    tile_idx, COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, TEMPORAL_TILES,
-                    LOAD_POLICY, STORE_POLICY,
+                    state, size, per_tile, req_idx if BLOCK_TABLE_BY_SLOT else batch_idx,
+                    src_col, dst_col, token_bias, block_table_stride_req, tile_idx,
+                    COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, LOAD_POLICY, STORE_POLICY,
                 )  # fmt: skip

@@ -14,7 +14,22 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from launchkit.kernels.state_copy.memcpy import copy_range
+from launchkit.kernels.state_copy.memcpy import copy_range, tile_bytes
+
+
+@triton.jit
+def place_in_grid(NUM_TILES: tl.constexpr, TILES_FIRST: tl.constexpr):
+    """Return (batch row, state, tile): the grid's axes, or with TILES_FIRST those of a fast form.
+
+    That is (NUM_TILES * states, requests): neighbours copy neighbouring bytes, which DRAM likes.
+    """
+    batch_idx = tl.program_id(0)
+    state_idx = tl.program_id(1)
+    tile_idx = tl.program_id(2)
+    if TILES_FIRST:
+        tile_idx = batch_idx % NUM_TILES
+        batch_idx, state_idx = state_idx, batch_idx // NUM_TILES
+    return batch_idx, state_idx, tile_idx
 
 
 @triton.jit
@@ -27,10 +42,17 @@ def load_state(
     state_inner_sizes_ptr,
     state_conv_widths_ptr,
     state_group_indices_ptr,
+    state_dim_row_count_ptr,
+    state_dim_row_stride_ptr,
+    COPY_BLOCK_SIZE: tl.constexpr,
+    CONV_STATE_DIM_FIRST: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    TILE_CONV: tl.constexpr,
 ):
-    """Return (base, block stride, element size, inner size, width, block table) of a state.
+    """Return what is known of a state before a request is looked at, and its tiles.
 
-    Callers load these before they look at a request, so that both kinds of loads wait together.
+    (base, block stride, element size, inner size, width, rows, row stride, block table), the
+    bytes of a block and the bytes of a tile of it. Tiles that start behind the end are empty.
     """
     group = tl.load(state_group_indices_ptr + state_idx)
     width = tl.load(state_conv_widths_ptr + state_idx)
@@ -39,64 +61,64 @@ def load_state(
     elem_size = tl.load(state_elem_sizes_ptr + state_idx)
     inner = tl.load(state_inner_sizes_ptr + state_idx).to(tl.int64)
     table = tl.load(block_table_ptrs_ptr + group).to(tl.int64).to(tl.pointer_type(tl.int32))
-    return base, stride, elem_size, inner, width, table
+    rows = width * 0
+    row_stride = stride * 0
+    size = inner * elem_size
+    if CONV_STATE_DIM_FIRST:
+        rows = tl.load(state_dim_row_count_ptr + state_idx)
+        row_stride = tl.load(state_dim_row_stride_ptr + state_idx).to(tl.int64)
+        size = tl.where(width > 0, rows * row_stride, size)
+    else:
+        size *= tl.maximum(width, 1)
+    per_tile = tile_bytes(size, COPY_BLOCK_SIZE, NUM_TILES)
+    if not TILE_CONV:
+        per_tile = tl.where(width > 0, tile_bytes(size, COPY_BLOCK_SIZE, 1), per_tile)
+    return (base, stride, elem_size, inner, width, rows, row_stride, table), size, per_tile
 
 
 @triton.jit
 def copy_loaded_state(
-    state_idx,
-    base,
-    stride,
-    elem_size,
-    inner,
-    width,
-    table,
+    state,
+    size,
+    per_tile,
     bt_row_idx,
     src_col,
     dst_col,
     token_bias,
     block_table_stride_req,
-    state_dim_row_count_ptr,
-    state_dim_row_stride_ptr,
     tile_idx,
     COPY_BLOCK_SIZE: tl.constexpr,
     CONV_STATE_DIM_FIRST: tl.constexpr,
-    NUM_TILES: tl.constexpr,
     LOAD_POLICY: tl.constexpr,
     STORE_POLICY: tl.constexpr,
 ):
     """``_copy_mamba_state_block`` of a state that ``load_state`` returned."""
+    base, stride, elem_size, inner, width, rows, row_stride, table = state
     is_conv = width > 0
-    if (tile_idx == 0) | (width == 0):
-        # Widened by adding, since a caller may pass a constant.
-        table += (tl.full((), 0, tl.int64) + bt_row_idx) * block_table_stride_req
-        read_col = src_col + tl.where(is_conv, 0, token_bias)
-        src_block = tl.load(table + read_col).to(tl.int64)
-        dst_block = tl.load(table + dst_col).to(tl.int64)
-        src_addr = base + src_block * stride
-        dst_addr = base + dst_block * stride
-        if CONV_STATE_DIM_FIRST:
-            if is_conv:
-                if width > token_bias:
-                    rows = tl.load(state_dim_row_count_ptr + state_idx)
-                    row_stride = tl.load(state_dim_row_stride_ptr + state_idx).to(tl.int64)
-                    _copy_rows(
-                        src_addr, dst_addr, rows, row_stride, elem_size, width, token_bias,
-                        COPY_BLOCK_SIZE,
-                    )  # fmt: skip
-            else:
-                copy_range(
-                    src_addr, dst_addr, inner * elem_size, tile_idx, False, COPY_BLOCK_SIZE,
-                    NUM_TILES, LOAD_POLICY, STORE_POLICY,
-                )  # fmt: skip
-        else:
-            row_bytes = inner * elem_size
-            src_addr += tl.where(is_conv, token_bias, 0) * row_bytes
-            copy_size = tl.where(is_conv, tl.maximum(width - token_bias, 0), 1) * row_bytes
-            copy_range(
-                src_addr, dst_addr, copy_size, tile_idx, is_conv, COPY_BLOCK_SIZE, NUM_TILES,
-                LOAD_POLICY, STORE_POLICY,
+    # Widened by adding, since a caller may pass a constant.
+    table += (tl.full((), 0, tl.int64) + bt_row_idx) * block_table_stride_req
+    read_col = src_col + tl.where(is_conv, 0, token_bias)
+    src_addr = base + tl.load(table + read_col).to(tl.int64) * stride
+    dst_addr = base + tl.load(table + dst_col).to(tl.int64) * stride
+    copy_size = size
+    by_rows = False
+    if CONV_STATE_DIM_FIRST:
+        by_rows = is_conv & ((token_bias != 0) | (width * elem_size != row_stride))
+    else:
+        row_bytes = inner * elem_size
+        src_addr += tl.where(is_conv, token_bias, 0) * row_bytes
+        copy_size = tl.where(is_conv, tl.maximum(width - token_bias, 0), 1) * row_bytes
+    if by_rows:
+        if width > token_bias:
+            _copy_rows(
+                src_addr, dst_addr, rows, row_stride, elem_size, width, token_bias, size, per_tile,
+                tile_idx, COPY_BLOCK_SIZE,
             )  # fmt: skip
+    else:
+        copy_range(
+            src_addr, dst_addr, copy_size, per_tile, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY,
+            STORE_POLICY,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -108,22 +130,43 @@ def _copy_rows(
     elem_size,
     width,
     token_bias,
+    size,
+    per_tile,
+    tile_idx,
     COPY_BLOCK_SIZE: tl.constexpr,
 ):
-    """Move each of ``rows`` rows of W elements on by ``token_bias`` elements, by one program."""
+    """Move each of ``rows`` rows of W elements on by ``token_bias`` elements.
+
+    Tiles share the rows where the blocks lie apart; else tile 0 moves them all.
+    """
+    distance = dst_addr - src_addr
+    apart = (distance >= size) | (-distance >= size)
     kept = ((width - token_bias) * elem_size).to(tl.int64)
     src_addr += (token_bias * elem_size).to(tl.int64)
     units = src_addr | dst_addr | row_stride | kept
-    if (token_bias == 0) & (kept == row_stride):
-        copy_range(src_addr, dst_addr, rows * kept, 0, True, COPY_BLOCK_SIZE, 1, "", "")
-    elif (units & 7) == 0:
-        _shift_rows(src_addr, dst_addr, rows, row_stride, kept, 8, tl.int64, COPY_BLOCK_SIZE)
-    elif (units & 3) == 0:
-        _shift_rows(src_addr, dst_addr, rows, row_stride, kept, 4, tl.int32, COPY_BLOCK_SIZE)
-    elif (units & 1) == 0:
-        _shift_rows(src_addr, dst_addr, rows, row_stride, kept, 2, tl.int16, COPY_BLOCK_SIZE)
-    else:
-        _shift_rows(src_addr, dst_addr, rows, row_stride, kept, 1, tl.int8, COPY_BLOCK_SIZE)
+    first = tl.where(apart, tile_idx, 0)
+    tiles = tl.where(apart, tl.cdiv(size, tl.maximum(per_tile, 1)), 1).to(tl.int32)
+    if apart | (tile_idx == 0):
+        if (units & 7) == 0:
+            _shift_rows(
+                src_addr, dst_addr, rows, row_stride, kept, first, tiles, 8, tl.int64,
+                COPY_BLOCK_SIZE,
+            )  # fmt: skip
+        elif (units & 3) == 0:
+            _shift_rows(
+                src_addr, dst_addr, rows, row_stride, kept, first, tiles, 4, tl.int32,
+                COPY_BLOCK_SIZE,
+            )  # fmt: skip
+        elif (units & 1) == 0:
+            _shift_rows(
+                src_addr, dst_addr, rows, row_stride, kept, first, tiles, 2, tl.int16,
+                COPY_BLOCK_SIZE,
+            )  # fmt: skip
+        else:
+            _shift_rows(
+                src_addr, dst_addr, rows, row_stride, kept, first, tiles, 1, tl.int8,
+                COPY_BLOCK_SIZE,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -133,13 +176,15 @@ def _shift_rows(
     rows,
     row_stride,
     kept,
+    first,
+    tiles,
     SIZE: tl.constexpr,
     UNIT: tl.constexpr,
     COPY_BLOCK_SIZE: tl.constexpr,
 ):
     """Copy ``kept`` bytes of every row in units of SIZE bytes, dealt to lanes row after row.
 
-    Rows move towards lower addresses, so blocks are taken in ascending order, each read whole
+    Blocks of lanes are dealt to ``tiles`` programs, of which this is number ``first``. Rows move towards lower addresses, so blocks are taken in ascending order, each read whole
     before any of it is written: what is still to be read is never overwritten.
     """
     src = src_addr.to(tl.pointer_type(UNIT))
@@ -147,7 +192,7 @@ def _shift_rows(
     per_row = (kept // SIZE).to(tl.int32)
     pitch = row_stride // SIZE
     count = rows * per_row
-    for start in range(0, count, COPY_BLOCK_SIZE):
+    for start in range(first * COPY_BLOCK_SIZE, count, tiles * COPY_BLOCK_SIZE):
         unit = start + tl.arange(0, COPY_BLOCK_SIZE)
         mask = unit < count
         row = unit // per_row
@@ -184,13 +229,14 @@ def _copy_mamba_state_block(
     A convolutional state, [blocks, W, dim] or with CONV_STATE_DIM_FIRST [blocks, dim, W], is
     copied by tile 0 alone, also within one block; a temporal one by NUM_TILES tiles.
     """
-    base, stride, elem_size, inner, width, table = load_state(
+    state, size, per_tile = load_state(
         state_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
         state_elem_sizes_ptr, state_inner_sizes_ptr, state_conv_widths_ptr,
-        state_group_indices_ptr,
+        state_group_indices_ptr, state_dim_row_count_ptr, state_dim_row_stride_ptr,
+        COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, NUM_TILES, False,
     )  # fmt: skip
-    copy_loaded_state(
-        state_idx, base, stride, elem_size, inner, width, table, bt_row_idx, src_col, dst_col,
-        token_bias, block_table_stride_req, state_dim_row_count_ptr, state_dim_row_stride_ptr,
-        tile_idx, COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, NUM_TILES, "", "",
-    )  # fmt: skip
+    if (tile_idx == 0) | (tile_idx * per_tile < size):
+        copy_loaded_state(
+            state, size, per_tile, bt_row_idx, src_col, dst_col, token_bias,
+            block_table_stride_req, tile_idx, COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, "", "",
+        )  # fmt: skip

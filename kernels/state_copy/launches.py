@@ -17,7 +17,7 @@ from launchkit.kernels.state_copy.align import (
 )
 from launchkit.kernels.state_copy.layout import BlockTables, StateTable
 from launchkit.kernels.state_copy.postprocess import postprocess_mamba_fused_kernel
-from launchkit.kernels.state_copy.shapes import CopyShape, copy_shape
+from launchkit.kernels.state_copy.shapes import CopyShape, copy_options, copy_shape
 
 _PREPROCESS, _PRECOPY, _POSTPROCESS = "preprocess_align", "precopy_align", "postprocess_align"
 _REQUESTS_PER_PROGRAM = 128
@@ -104,14 +104,13 @@ def precopy_align(
     shape = copy_shape() if shape is None else shape
     with device_guard(states.base_addrs):
         launch(
-            precopy_mamba_align_fused_kernel, (num_reqs, len(states), shape.tiles),
+            precopy_mamba_align_fused_kernel, (shape.tiles * len(states), num_reqs),
             state_idx, src_col, token_bias, tables.pointers, tables.stride_req,
             states.base_addrs, states.block_strides, states.elem_sizes, states.inner_sizes,
             states.conv_widths, states.group_indices, states.dim_row_counts,
-            states.dim_row_strides, idx_mapping, num_reqs, COPY_BLOCK_SIZE=shape.block_size,
+            states.dim_row_strides, idx_mapping, num_reqs,
             CONV_STATE_DIM_FIRST=states.conv_dim_first, HAS_IDX_MAPPING=idx_mapping is not None,
-            TEMPORAL_TILES=shape.tiles, BLOCK_TABLE_BY_SLOT=table_by_slot,
-            num_warps=shape.num_warps,
+            BLOCK_TABLE_BY_SLOT=table_by_slot, **copy_options(shape),
         )  # fmt: skip
 
 
@@ -157,17 +156,16 @@ def postprocess_align(
     shape = copy_shape() if shape is None else shape
     with device_guard(states.base_addrs):
         launch(
-            postprocess_mamba_fused_kernel, (num_reqs, len(states), shape.tiles),
+            postprocess_mamba_fused_kernel, (shape.tiles * len(states), num_reqs),
             num_accepted_tokens, state_idx, num_scheduled_tokens, num_computed_tokens,
             num_draft_tokens, tables.pointers, tables.stride_req, states.base_addrs,
             states.block_strides, states.elem_sizes, states.inner_sizes, states.conv_widths,
             states.group_indices, states.dim_row_counts, states.dim_row_strides,
             num_accepted_tokens_out, idx_mapping, num_reqs, block_size=block_size,
-            COPY_BLOCK_SIZE=shape.block_size, CONV_STATE_DIM_FIRST=states.conv_dim_first,
+            CONV_STATE_DIM_FIRST=states.conv_dim_first,
             HAS_IDX_MAPPING=idx_mapping is not None,
             PRECOMPUTED_NEW_COMPUTED=num_scheduled_tokens is None,
-            TEMPORAL_TILES=shape.tiles, BLOCK_TABLE_BY_SLOT=table_by_slot,
-            num_warps=shape.num_warps,
+            BLOCK_TABLE_BY_SLOT=table_by_slot, **copy_options(shape),
         )  # fmt: skip
 
 

@@ -19,9 +19,15 @@ import triton.language as tl
 from launchkit import launch
 from launchkit.kernels import arguments
 from launchkit.kernels.placement import device_guard, require_launchable
-from launchkit.kernels.state_copy.shapes import copy_shape
+from launchkit.kernels.state_copy.shapes import batch_options, copy_shape
 
 _OP = "batch_memcpy"
+
+
+@triton.jit
+def tile_bytes(copy_size, COPY_BLOCK_SIZE: tl.constexpr, NUM_TILES: tl.constexpr):
+    """Return the bytes of a tile: whole blocks of words, so that late tiles may be empty."""
+    return tl.cdiv(tl.cdiv(copy_size, NUM_TILES), COPY_BLOCK_SIZE * 8) * (COPY_BLOCK_SIZE * 8)
 
 
 @triton.jit
@@ -29,16 +35,13 @@ def _copy_elements(
     src,
     dst,
     count,
+    per_tile,
     tile_idx,
-    alone,
     COPY_BLOCK_SIZE: tl.constexpr,
-    NUM_TILES: tl.constexpr,
     LOAD_POLICY: tl.constexpr,
     STORE_POLICY: tl.constexpr,
 ):
-    """Copy one tile of ``count`` elements; with ``alone``, tile 0 is all of them."""
-    per_tile = tl.where(alone, count, tl.cdiv(count, NUM_TILES))
-    per_tile = tl.cdiv(per_tile, COPY_BLOCK_SIZE) * COPY_BLOCK_SIZE
+    """Copy tile ``tile_idx``, of ``per_tile`` elements, of ``count``."""
     first = tile_idx * per_tile
     end = tl.minimum(first + per_tile, count)
     offs = tl.arange(0, COPY_BLOCK_SIZE)
@@ -103,14 +106,16 @@ def copy_range(
     src_addr,
     dst_addr,
     copy_size,
+    per_tile,
     tile_idx,
-    alone,
     COPY_BLOCK_SIZE: tl.constexpr,
-    NUM_TILES: tl.constexpr,
     LOAD_POLICY: tl.constexpr,
     STORE_POLICY: tl.constexpr,
 ):
-    """Copy a tile of ``copy_size`` bytes, as ``_memcpy_u64_tiled``; all in tile 0 if ``alone``."""
+    """Copy a tile of ``copy_size`` bytes, as ``_memcpy_u64_tiled``.
+
+    per_tile: bytes of a tile, a multiple of 16; together the tiles are at least copy_size.
+    """
     tile_idx = tl.full((), 0, tl.int64) + tile_idx
     distance = dst_addr - src_addr
     phase = src_addr ^ dst_addr
@@ -120,7 +125,7 @@ def copy_range(
     elif (phase & 7) != 0:
         _copy_elements(
             src_addr.to(tl.pointer_type(tl.uint8)), dst_addr.to(tl.pointer_type(tl.uint8)),
-            copy_size, tile_idx, alone, COPY_BLOCK_SIZE, NUM_TILES, LOAD_POLICY, STORE_POLICY,
+            copy_size, per_tile, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
         )  # fmt: skip
     else:
         paired = (phase & 15) == 0
@@ -135,13 +140,13 @@ def copy_range(
             _copy_elements(
                 tl.multiple_of(((src_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
                 tl.multiple_of(((dst_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
-                (body >> 4) << 1, tile_idx, alone, COPY_BLOCK_SIZE, NUM_TILES, LOAD_POLICY,
+                (body >> 4) << 1, (per_tile >> 4) << 1, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY,
                 STORE_POLICY,
             )  # fmt: skip
         else:
             _copy_elements(
                 src_addr.to(tl.pointer_type(tl.int64)), dst_addr.to(tl.pointer_type(tl.int64)),
-                body >> 3, tile_idx, alone, COPY_BLOCK_SIZE, NUM_TILES, LOAD_POLICY, STORE_POLICY,
+                body >> 3, per_tile >> 3, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
             )  # fmt: skip
         if (tile_idx == 0) & (head + tail > 0):
             _copy_edge(src_addr - head, dst_addr - head, head)
@@ -160,12 +165,13 @@ def _memcpy_u64_tiled(
     """Copy tile ``tile_idx`` of ``copy_size`` bytes from one int64 address to another.
 
     All NUM_TILES tiles together copy the range, and no byte outside it. The body's words (bytes,
-    where words cannot be had) are dealt out in whole blocks of COPY_BLOCK_SIZE, so that late
-    tiles may be empty; head and tail belong to tile 0, which also moves ranges that overlap.
+    where words cannot be had) are dealt out in whole blocks of COPY_BLOCK_SIZE words, so that
+    late tiles may be empty; head and tail belong to tile 0, which also moves ranges that overlap.
     """
+    copy_size = copy_size.to(tl.int64)
     copy_range(
-        src_addr.to(tl.int64), dst_addr.to(tl.int64), copy_size.to(tl.int64), tile_idx,
-        NUM_TILES == 1, COPY_BLOCK_SIZE, NUM_TILES, "", "",
+        src_addr.to(tl.int64), dst_addr.to(tl.int64), copy_size,
+        tile_bytes(copy_size, COPY_BLOCK_SIZE, NUM_TILES), tile_idx, COPY_BLOCK_SIZE, "", "",
     )  # fmt: skip
 
 
@@ -176,12 +182,23 @@ def batch_memcpy_kernel(
     sizes,
     BLOCK_SIZE: tl.constexpr = 1024,
     NUM_TILES: tl.constexpr = 1,
+    TILES_FIRST: tl.constexpr = False,
+    LOAD_POLICY: tl.constexpr = "",
+    STORE_POLICY: tl.constexpr = "",
 ):
-    """Copy number ``program_id(0)``, tile ``program_id(1)``: see ``batch_memcpy``."""
+    """Copy number ``program_id(0)``, tile ``program_id(1)``: see ``batch_memcpy``.
+
+    TILES_FIRST: the grid has one axis, and neighbours in it are tiles of one copy.
+    """
     copy = tl.program_id(0)
-    _memcpy_u64_tiled(
-        tl.load(src_ptrs + copy), tl.load(dst_ptrs + copy), tl.load(sizes + copy),
-        tl.program_id(1), BLOCK_SIZE, NUM_TILES,
+    tile = tl.program_id(1)
+    if TILES_FIRST:
+        tile = copy % NUM_TILES
+        copy = copy // NUM_TILES
+    size = tl.load(sizes + copy).to(tl.int64)
+    copy_range(
+        tl.load(src_ptrs + copy).to(tl.int64), tl.load(dst_ptrs + copy).to(tl.int64), size,
+        tile_bytes(size, BLOCK_SIZE, NUM_TILES), tile, BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
     )  # fmt: skip
 
 
@@ -204,8 +221,8 @@ def batch_memcpy(src_ptrs: torch.Tensor, dst_ptrs: torch.Tensor, sizes: torch.Te
     shape = copy_shape()
     with device_guard(src_ptrs):
         launch(
-            batch_memcpy_kernel, (copies, shape.tiles), src_ptrs, dst_ptrs, sizes,
-            BLOCK_SIZE=shape.block_size, NUM_TILES=shape.tiles, num_warps=shape.num_warps,
+            batch_memcpy_kernel, (copies * shape.tiles,), src_ptrs, dst_ptrs, sizes,
+            **batch_options(shape),
         )  # fmt: skip
 
 

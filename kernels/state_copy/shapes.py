@@ -6,9 +6,13 @@ tried on disposable buffers (``launchkit bench copy --sweep``) and passed as a `
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
-from launchkit.kernels.placement import live_arch
+from launchkit.kernels.placement import live_arch, may_start_early
 
 
 @dataclass(frozen=True)
@@ -16,14 +20,17 @@ class CopyShape:
     """Programs and blocks of a copy; every choice copies the same bytes."""
 
     tiles: int
-    """Programs that share one temporal state (TEMPORAL_TILES)."""
+    """Programs that share one state (TEMPORAL_TILES); those that have nothing to copy end."""
     block_size: int
     """64-bit words that a program has in flight (COPY_BLOCK_SIZE), a power of two."""
     num_warps: int
+    max_registers: int | None = None
+    """Registers of a thread on NVIDIA GPUs (maxnreg). Paths that real states hardly take would
+    get more, and fewer programs would fit on a multiprocessor."""
 
 
 _INTERPRETED = CopyShape(tiles=1, block_size=1024, num_warps=4)
-_SHAPES = {9: CopyShape(tiles=64, block_size=2048, num_warps=8)}
+_SHAPES = {9: CopyShape(tiles=64, block_size=2048, num_warps=8, max_registers=40)}
 _OTHERS = CopyShape(tiles=16, block_size=1024, num_warps=4)
 
 
@@ -31,3 +38,49 @@ def copy_shape() -> CopyShape:
     """Return the choice for the GPU that is current."""
     arch = live_arch()
     return _INTERPRETED if arch is None else _SHAPES.get(arch // 10, _OTHERS)
+
+
+def copy_options(shape: CopyShape) -> Mapping[str, Any]:
+    """Return how the aligned step's kernels are launched in their fast form, on this GPU.
+
+    Constexprs and launch options; the grid is (tiles * states, requests).
+    """
+    return _options(shape, live_arch() is not None, may_start_early())
+
+
+def batch_options(shape: CopyShape) -> Mapping[str, Any]:
+    """Return how ``batch_memcpy_kernel`` is launched; the grid is (tiles * copies,)."""
+    return _batch_options(shape, live_arch() is not None)
+
+
+@functools.lru_cache(64)
+def _options(shape: CopyShape, nvidia: bool, early: bool) -> Mapping[str, Any]:
+    options = {
+        "COPY_BLOCK_SIZE": shape.block_size,
+        "TEMPORAL_TILES": shape.tiles,
+        "TILES_FIRST": True,
+        "TILE_CONV": True,
+        "DEPENDENT": early,
+        **_resources(shape, nvidia),
+    }
+    return MappingProxyType({**options, "launch_pdl": True} if early else options)
+
+
+@functools.lru_cache(64)
+def _batch_options(shape: CopyShape, nvidia: bool) -> Mapping[str, Any]:
+    options = {
+        "BLOCK_SIZE": shape.block_size,
+        "NUM_TILES": shape.tiles,
+        "TILES_FIRST": True,
+        "LOAD_POLICY": "evict_first",
+        "STORE_POLICY": "evict_first",
+        **_resources(shape, nvidia),
+    }
+    return MappingProxyType(options)
+
+
+def _resources(shape: CopyShape, nvidia: bool) -> dict[str, Any]:
+    warps = {"num_warps": shape.num_warps}
+    if nvidia and shape.max_registers is not None:
+        return {**warps, "maxnreg": shape.max_registers}
+    return warps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launchkit.benchmarks import mamba_host
+from launchkit.kernels.state_copy.shapes import copy_shape
 
 LAYERS, REQS = 3, 5
 
@@ -27,14 +28,13 @@ def test_every_row_is_labelled_with_its_case(rows):
 
 
 def test_states_move_in_one_launch_where_all_move_and_in_none_else(host, rows):
-    copies = LAYERS * 2 * REQS
-    for variant, first in (
-        (mamba_host.STATE_BY_STATE, copies),
-        (mamba_host.BATCHED, copies),
-        (mamba_host.FUSED, REQS),
+    states, tiles = LAYERS * 2, copy_shape().tiles
+    for variant, grid in (
+        (mamba_host.STATE_BY_STATE, (states * REQS, 1, 1)),
+        (mamba_host.BATCHED, (states * REQS * tiles, 1, 1)),
+        (mamba_host.FUSED, (states * tiles, REQS, 1)),
     ):
-        moving = launches_of(host, rows, mamba_host.MOVES, variant)
-        assert [grid[0] for grid in moving] == [first] * 2
+        assert launches_of(host, rows, mamba_host.MOVES, variant) == [grid] * 2
         assert launches_of(host, rows, mamba_host.QUIET, variant) == []
     assert len(launches_of(host, rows, mamba_host.AFTER, mamba_host.FUSED)) == 2
     assert launches_of(host, rows, mamba_host.STAGE, mamba_host.FUSED) == []

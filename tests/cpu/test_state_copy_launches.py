@@ -10,6 +10,8 @@ from copy_callers import block_caller, memcpy_caller
 from copy_worlds import Cache, ints, make_world
 
 import launchkit
+from launchkit import hostonly
+from launchkit.kernels.state_copy.align import precopy_mamba_align_fused_kernel
 from launchkit.kernels.state_copy.launches import (
     postprocess_align,
     precopy_align,
@@ -18,6 +20,7 @@ from launchkit.kernels.state_copy.launches import (
 from launchkit.kernels.state_copy.memcpy import batch_memcpy, batch_memcpy_kernel
 from launchkit.kernels.state_copy.shapes import CopyShape, copy_shape
 
+NAME = "launchkit.kernels.state_copy.align.precopy_mamba_align_fused_kernel"
 SHAPE = CopyShape(tiles=8, block_size=1024, num_warps=4)
 
 
@@ -31,11 +34,49 @@ def start(world, reqs, shape=None):
     precopy_align(*columns, world.tables, world.table, reqs, columns[0], shape=shape)
 
 
-def test_a_step_launches_requests_by_states_by_tiles(host, world):
+def test_a_step_launches_tiles_of_states_by_requests(host, world):
     start(world, 3, SHAPE)
     (launch,) = host.launches()
-    assert (launch.kernel, launch.grid) == ("precopy_mamba_align_fused_kernel", (3, 4, 8))
+    assert (launch.kernel, launch.grid) == ("precopy_mamba_align_fused_kernel", (4 * 8, 3, 1))
     assert launch.block == (128, 1, 1)
+
+
+def test_a_step_starts_early_by_a_fast_launch(host, world):
+    start(world, 3, SHAPE)
+    with launchkit.count_launches():
+        before = launchkit.stats()[NAME].fast
+        for reqs in (3, 5):
+            start(world, reqs, SHAPE)
+        assert launchkit.stats()[NAME].fast - before == 2
+    for launch in host.launches():
+        assert dict(launch.attributes) == {"programmatic_stream_serialization": 1}
+
+
+def test_where_a_gpu_cannot_start_early_nothing_asks_for_it(world):
+    with hostonly.activate(arch=80):
+        start(world, 3)
+        (launch,) = hostonly.launches()
+        assert launch.attributes == ()
+        assert launch.grid == (4 * copy_shape().tiles, 3, 1)
+
+
+def test_a_dependent_launch_waits_before_it_reads_anything(host, world):
+    kernel = precopy_mamba_align_fused_kernel
+    text = kernel_text(world, kernel, DEPENDENT=True, launch_pdl=True)
+    assert 0 < text.index("griddepcontrol.wait") < text.index("ld.global")
+    assert "griddepcontrol" not in kernel_text(world, kernel)
+
+
+def kernel_text(world, kernel, **options):
+    """Return the PTX of a launch in the grid of (requests, states, tiles)."""
+    column, states = ints([0], "cpu"), world.table
+    compiled = kernel[(1, len(states), 2)](
+        column, column, column, world.tables.pointers, world.tables.stride_req, states.base_addrs,
+        states.block_strides, states.elem_sizes, states.inner_sizes, states.conv_widths,
+        states.group_indices, states.dim_row_counts, states.dim_row_strides, column, 1,
+        COPY_BLOCK_SIZE=64, CONV_STATE_DIM_FIRST=False, TEMPORAL_TILES=2, **options,
+    )  # fmt: skip
+    return compiled.asm["ptx"]
 
 
 def test_a_step_ends_with_the_shape_of_the_gpu(host, world):
@@ -43,7 +84,7 @@ def test_a_step_ends_with_the_shape_of_the_gpu(host, world):
     postprocess_align(*counts[:5], world.tables, world.table, counts[5], 2, 16)
     (launch,) = host.launches()
     assert launch.kernel == "postprocess_mamba_fused_kernel"
-    assert launch.grid == (2, 4, copy_shape().tiles)
+    assert launch.grid == (4 * copy_shape().tiles, 2, 1)
     assert launch.block == (32 * copy_shape().num_warps, 1, 1)
 
 
@@ -77,7 +118,7 @@ def test_aligned_bytes_move_sixteen_at_a_time(host):
 def test_a_batch_is_copies_by_tiles(host):
     one = torch.zeros(3, dtype=torch.int64)
     batch_memcpy(one, one, one)
-    assert [launch.grid for launch in host.launches()] == [(3, copy_shape().tiles, 1)]
+    assert [launch.grid for launch in host.launches()] == [(3 * copy_shape().tiles, 1, 1)]
 
 
 @pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])

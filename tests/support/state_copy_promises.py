@@ -131,6 +131,44 @@ def test_requests_beyond_their_number_are_not_touched(place):
 
 
 @LAYOUTS
+@pytest.mark.parametrize("tiles", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"TILE_CONV": True}], ids=["plain", "conv in tiles"])
+def test_a_grid_of_requests_by_states_by_tiles_copies_the_same(place, dim_first, tiles, options):
+    world = make_world(place.device, Cache(dim_first, dim=40), alias=[(2, 3, 0)])
+    expected = world.expected(precopy_reference([0, 1, 2], [1, 2, 3], [0, 1, 0], [0, 2, 1]))
+    columns = [ints(values, place.device) for values in ([1, 2, 3], [0, 1, 0], [0, 2, 1])]
+    states, tables = world.table, world.tables
+    precopy_mamba_align_fused_kernel[(3, len(states), tiles)](
+        *columns, tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
+        states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
+        states.dim_row_counts, states.dim_row_strides, None, 3, COPY_BLOCK_SIZE=16,
+        CONV_STATE_DIM_FIRST=dim_first, HAS_IDX_MAPPING=False, TEMPORAL_TILES=tiles, **options,
+    )  # fmt: skip
+    assert world.holds(expected)
+
+
+@LAYOUTS
+def test_copies_that_follow_each_other_see_what_the_last_one_wrote(place, dim_first):
+    cache = Cache(dim_first, dim=200 if place.interpreted else 8192, temporal=(40, 50, 16))
+    world = make_world(place.device, cache, rows=2, columns=8)
+    before = [raw.clone() for raw in world.raws]
+    steps = [(column, column + 1, column % 2) for column in range(6)]
+    columns = [[ints([n] * 2, place.device) for n in (dst, src, bias)] for src, dst, bias in steps]
+    copies = [
+        copy
+        for src, dst, bias in steps
+        for copy in precopy_reference([0, 1], [dst] * 2, [src] * 2, [bias] * 2)
+    ]
+    expected = world.expected(copies)
+    shape = SMALL if place.interpreted else None
+    for _ in range(place.repeats):
+        world.restore(before)
+        for step in columns:
+            precopy_align(*step, world.tables, world.table, 2, shape=shape)
+        assert world.holds(expected)
+
+
+@LAYOUTS
 def test_a_kernel_of_somebody_else_copies_blocks(place, dim_first):
     world = make_world(place.device, Cache(dim_first))
     expected = world.expected([StateCopy(1, 0, 2, 1)])
