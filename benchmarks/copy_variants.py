@@ -11,7 +11,7 @@ import torch
 from launchkit.benchmarks.copy_kernels import candidate_copy_kernel, simple_copy_kernel
 from launchkit.benchmarks.copy_pool import BlockSet, Pool
 from launchkit.kernels.state_copy.align import precopy_mamba_align_fused_kernel
-from launchkit.kernels.state_copy.shapes import copy_shape
+from launchkit.kernels.state_copy.shapes import copy_options, copy_shape
 
 TILES = (8, 16, 32, 64)
 """Tiles at which launchkit's kernel is measured beside its default."""
@@ -43,22 +43,26 @@ class CopyVariant:
         )  # fmt: skip
         grid: tuple[int, ...] = (reqs, len(states), self.tiles)
         kernel, options = self._kernel()
-        if self.kernel == "candidate":
+        if self.kernel == "launchkit":
+            grid = (self.tiles * len(states), reqs)
+        elif self.kernel == "candidate":
             total = reqs * len(states) * self.tiles
             args = (*args, len(states))
             grid = (min(options["PERSISTENT"] * _multiprocessors() or total, total),)
         launcher = kernel[grid]
-        return lambda: launcher(*args, num_warps=self.num_warps, **options)
+        return lambda: launcher(*args, **options)
 
     def _kernel(self) -> tuple[Any, dict[str, Any]]:
-        shape = {"BLOCK": self.block_size, "TILES": self.tiles}
+        cut = {"BLOCK": self.block_size, "TILES": self.tiles, "num_warps": self.num_warps}
         if self.kernel in ("byte", "u64"):
-            return simple_copy_kernel, {**shape, "WORDS": self.kernel == "u64"}
+            return simple_copy_kernel, {**cut, "WORDS": self.kernel == "u64"}
         if self.kernel == "candidate":
-            return candidate_copy_kernel, {**shape, **_CANDIDATE, **self.options}
+            return candidate_copy_kernel, {**cut, **_CANDIDATE, **self.options}
+        shape = replace(
+            copy_shape(), tiles=self.tiles, block_size=self.block_size, num_warps=self.num_warps
+        )
         return precopy_mamba_align_fused_kernel, {
-            "COPY_BLOCK_SIZE": self.block_size, "CONV_STATE_DIM_FIRST": False,
-            "TEMPORAL_TILES": self.tiles, **self.options,
+            **copy_options(shape), "CONV_STATE_DIM_FIRST": False, **self.options,
         }  # fmt: skip
 
 

@@ -87,6 +87,10 @@ def precopy_mamba_align_fused_kernel(
 ):
     """Copy the states of requests that change column; grid (reqs, states, TEMPORAL_TILES).
 
+    The fast form: TILES_FIRST takes the grid (TEMPORAL_TILES * states, reqs), TILE_CONV cuts
+    convolutional states into tiles too, and DEPENDENT, for launches with ``launch_pdl``, waits
+    for the launch before it. What describes states, and ``block_table_ptrs``, it reads earlier.
+
     mamba_state_idx, src_col, token_bias: (slots,), or (reqs,) without HAS_IDX_MAPPING: the
     column to copy to, the one to copy from, and how many tokens further the state is. A
     request whose ``src_col`` is -1 or its own column is left alone, and so is a batch row whose
@@ -96,7 +100,6 @@ def precopy_mamba_align_fused_kernel(
     batch_idx, state_idx, tile_idx = place_in_grid(TEMPORAL_TILES, TILES_FIRST)
     if DEPENDENT:
         gdc_launch_dependents()
-        gdc_wait()
     state, size, per_tile = load_state(
         state_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
         state_elem_sizes_ptr, state_inner_sizes_ptr, state_conv_widths_ptr,
@@ -104,6 +107,8 @@ def precopy_mamba_align_fused_kernel(
         COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, TEMPORAL_TILES, TILE_CONV,
     )  # fmt: skip
     if (batch_idx < num_reqs) & ((tile_idx == 0) | (tile_idx * per_tile < size)):
+        if DEPENDENT:
+            gdc_wait()
         req_idx = batch_idx
         if HAS_IDX_MAPPING:
             req_idx = tl.load(idx_mapping_ptr + batch_idx).to(tl.int32)

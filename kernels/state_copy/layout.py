@@ -34,7 +34,10 @@ class StateTensor:
 
 @dataclass(frozen=True)
 class StateTable:
-    """State tensors as the copy kernels read them. Each tensor is (states,)."""
+    """State tensors as the copy kernels read them. Each tensor is (states,).
+
+    Programs may read it before the launch ahead of theirs has ended, so no kernel may write it.
+    """
 
     base_addrs: torch.Tensor
     """int64, with the bits of the unsigned address."""
@@ -61,7 +64,10 @@ class StateTable:
 
 @dataclass(frozen=True)
 class BlockTables:
-    """The block tables of all KV-cache groups, as kernels read them."""
+    """The block tables of all KV-cache groups, as kernels read them.
+
+    No kernel may write ``pointers``, as with a StateTable; the tables themselves any may.
+    """
 
     pointers: torch.Tensor
     """(groups,) int64, with the bits of each table's address."""

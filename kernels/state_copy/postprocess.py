@@ -52,6 +52,8 @@ def postprocess_mamba_fused_kernel(
 ):
     """Copy the states at ends of blocks that were reached; grid (reqs, states, TEMPORAL_TILES).
 
+    TILES_FIRST, TILE_CONV, DEPENDENT: as in ``precopy_mamba_align_fused_kernel``.
+
     Per-request tensors are (slots,), or (reqs,) without HAS_IDX_MAPPING; num_accepted_tokens is
     a snapshot that nothing writes meanwhile, num_accepted_tokens_out another tensor. Scheduled
     and draft tokens are None with PRECOMPUTED_NEW_COMPUTED, where num_computed_tokens already
@@ -67,7 +69,6 @@ def postprocess_mamba_fused_kernel(
     batch_idx, state_idx, tile_idx = place_in_grid(TEMPORAL_TILES, TILES_FIRST)
     if DEPENDENT:
         gdc_launch_dependents()
-        gdc_wait()
     state, size, per_tile = load_state(
         state_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
         state_elem_sizes_ptr, state_inner_sizes_ptr, state_conv_widths_ptr,
@@ -75,6 +76,8 @@ def postprocess_mamba_fused_kernel(
         COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, TEMPORAL_TILES, TILE_CONV,
     )  # fmt: skip
     if (batch_idx < num_reqs) & ((tile_idx == 0) | (tile_idx * per_tile < size)):
+        if DEPENDENT:
+            gdc_wait()
         req_idx = batch_idx
         if HAS_IDX_MAPPING:
             req_idx = tl.load(idx_mapping_ptr + batch_idx).to(tl.int32)

@@ -30,7 +30,7 @@ class CopyShape:
 
 
 _INTERPRETED = CopyShape(tiles=1, block_size=1024, num_warps=4)
-_SHAPES = {9: CopyShape(tiles=64, block_size=2048, num_warps=8, max_registers=40)}
+_SHAPES = {9: CopyShape(tiles=128, block_size=4096, num_warps=16, max_registers=40)}
 _OTHERS = CopyShape(tiles=16, block_size=1024, num_warps=4)
 
 

@@ -15,6 +15,7 @@ from launchkit.benchmarks.copy_pool import MAX_SETS, Pool, sets_of
 from launchkit.benchmarks.copy_variants import TILES, compared, swept
 from launchkit.benchmarks.shapes import CACHE_SHAPES
 from launchkit.errors import UsageError
+from launchkit.kernels.state_copy.shapes import copy_shape
 from launchkit.tools import bench, bench_copy
 from launchkit.tools.bench_copy import show
 
@@ -69,7 +70,7 @@ def test_the_table_holds_both_older_kernels_and_launchkit_at_every_number_of_til
     names = [variant.name for variant in compared()]
     assert names[:4] == ["byte_2d", "u64_2d", "u64_tiled", "launchkit"]
     tiles = {variant.tiles for variant in compared() if variant.kernel == "launchkit"}
-    assert tiles == set(TILES)
+    assert tiles == {*TILES, copy_shape().tiles}
     (upstream,) = [variant for variant in compared() if variant.name == "u64_tiled"]
     assert (upstream.tiles, upstream.block_size, upstream.num_warps) == (16, 1024, 4)
 

@@ -60,10 +60,15 @@ def test_where_a_gpu_cannot_start_early_nothing_asks_for_it(world):
         assert launch.grid == (4 * copy_shape().tiles, 3, 1)
 
 
-def test_a_dependent_launch_waits_before_it_reads_anything(host, world):
+def test_a_dependent_launch_reads_only_what_states_are_before_it_waits(host, world):
     kernel = precopy_mamba_align_fused_kernel
-    text = kernel_text(world, kernel, DEPENDENT=True, launch_pdl=True)
-    assert 0 < text.index("griddepcontrol.wait") < text.index("ld.global")
+    before, waited, after = kernel_text(world, kernel, DEPENDENT=True, launch_pdl=True).partition(
+        "griddepcontrol.wait"
+    )
+    # Base, stride, element size, inner size, width and group of a state, and its group's table.
+    assert waited
+    assert (before.count("ld.global"), before.count("st.global")) == (7, 0)
+    assert "griddepcontrol" not in after
     assert "griddepcontrol" not in kernel_text(world, kernel)
 
 

@@ -6,7 +6,7 @@ A check compares whole buffers, so that guard bytes, other blocks and other stat
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -134,11 +134,6 @@ def _ids(cache, rows, columns, seed):
 def random_bytes(count, seed):
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count,), dtype=torch.uint8, generator=generator)
-
-
-def moved_addresses(world, offset):
-    """Return the world's state table with every address ``offset`` bytes further."""
-    return replace(world.table, base_addrs=world.table.base_addrs + offset)
 
 
 def ints(values, device):
