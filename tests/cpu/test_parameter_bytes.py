@@ -12,10 +12,11 @@ import struct
 
 import pytest
 import torch
-from launching import counted_runs
+from launching import counted_runs, outcome, triton_launch
 
 import launchkit
 from launchkit import hostonly
+from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.native.layout import direct_layout
 from launchkit.hostonly.cubin import param_layout
 
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("each_core", "host")
 SIZES = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "fp16": 2, "bf16": 2, "i32": 4,
          "u32": 4, "fp32": 4, "i64": 8, "u64": 8, "fp64": 8}  # fmt: skip
 ANNOTATIONS = {
-    "tl.int8": lambda rng: rng.randrange(-(2**7), 2**7),
+    # Triton 3.6 refuses negative ones.
+    "tl.int8": lambda rng: rng.randrange(0 if seam.VERSION < (3, 9) else -(2**7), 2**7),
     "tl.uint8": lambda rng: rng.randrange(2**8),
     "tl.int16": lambda rng: rng.randrange(-(2**15), 2**15),
     "tl.uint16": lambda rng: rng.randrange(2**16),
@@ -48,6 +50,18 @@ PLAIN = {
 }
 
 
+def load_kernel(folder, name, parameters):
+    path = folder / f"kernel_{name}.py"
+    path.write_text(
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+        f"def kernel({', '.join(parameters)}):\n    tl.store(x_ptr, 1.0)\n"
+    )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.kernel
+
+
 def make_kernel(folder, seed):
     """Return a kernel of random parameters that uses the first, and what makes each argument."""
     rng = random.Random(seed)
@@ -59,15 +73,7 @@ def make_kernel(folder, seed):
         annotation = kind if kind in ANNOTATIONS else "tl.constexpr" if constexpr else None
         texts.append(name if annotation is None else f"{name}: {annotation}")
         makers[name] = {**PLAIN, **ANNOTATIONS}[kind]
-    path = folder / f"random_kernel_{seed}.py"
-    path.write_text(
-        "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
-        f"def kernel({', '.join(texts)}):\n    tl.store(x_ptr, 1.0)\n"
-    )
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.kernel, makers, rng
+    return load_kernel(folder, seed, texts), makers, rng
 
 
 def size_of(kind):
@@ -121,6 +127,22 @@ def test_offsets_sizes_and_bytes_are_those_of_the_cubins_own_table(seed, tmp_pat
             variants[id(compiled)] = compiled
     assert hits == 12  # each second launch took its shortcut
     assert variants
+
+
+LIMITS = [2**bits + offset for bits in (7, 8, 15, 16, 31, 32, 63, 64) for offset in (-1, 0)]
+ODD = [5, 0, True, None, 1.5, -2.0, 70000.0, 1e300, float("nan"), -3, *LIMITS]
+ODD += [-limit for limit in LIMITS] + [5, -3, False]
+
+
+@pytest.mark.parametrize("annotation", [*ANNOTATIONS, "tl.int1", "tl.bfloat16"])
+def test_values_at_and_beyond_the_limits_of_a_declared_type_are_tritons(annotation, tmp_path):
+    kernel = load_kernel(tmp_path, annotation.replace(".", "_"), ["x_ptr", f"value: {annotation}"])
+    x = torch.empty(64)
+    for value in ODD:
+        expected = outcome(lambda: triton_launch(kernel, (1,), (x, value), {}))  # noqa: B023
+        for _ in range(2):
+            found = outcome(lambda: launchkit.launch(kernel, (1,), x, value))  # noqa: B023
+            assert found == expected, value
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -37,6 +37,8 @@ def direct_layout(compiled: Any, indices: Mapping[str, int]) -> Layout | None:
     for name, kind in compiled.src.signature.items():
         if not isinstance(kind, str) or name not in indices:
             return None
+        if kind == "i8" and seam.VERSION < (3, 9):
+            kind = "u8"  # its launcher takes 0 to 255 for one, and refuses what is negative
         if kind != "constexpr":
             params.append((indices[name], kind))
     attributes = tuple(_attributes(bound, ctas, shared_bytes))
