@@ -27,7 +27,7 @@ from launchkit.kernels.state_copy.align import (
 )
 from launchkit.kernels.state_copy.layout import StateTensor, block_tables, state_table
 from launchkit.kernels.state_copy.postprocess import postprocess_mamba_fused_kernel
-from launchkit.kernels.state_copy.shapes import copy_shape
+from launchkit.kernels.state_copy.shapes import copy_options, copy_shape
 from launchkit.kernels.state_indices import AlignedStateIndices
 
 TOKENS, GROUPS, BLOCKS, BLOCK_SIZE, COLUMNS = 32, 4, 4, 528, 16
@@ -169,7 +169,7 @@ class _Baseline:
         preprocess[(1,)](
             *r.by_name(*_ADVANCED), 1, BLOCK_SIZE=128, MAMBA_BLOCK_SIZE=BLOCK_SIZE,
         )  # fmt: skip
-        precopy[(1, len(r.states), shape.tiles)](
+        precopy[(shape.tiles * len(r.states), 1)](
             *r.by_name("state_idx", "src_col", "src_off"), *self._described(),
             r.counts["idx_mapping"], 1, **self._options(),
         )  # fmt: skip
@@ -179,7 +179,7 @@ class _Baseline:
         postprocess: Any = postprocess_mamba_fused_kernel
         snapshot, accepted, running, ended = r.by_name(*_ENDED)
         snapshot.copy_(accepted)
-        postprocess[(1, len(r.states), shape.tiles)](
+        postprocess[(shape.tiles * len(r.states), 1)](
             snapshot, running, None, ended, None, *self._described(), accepted,
             r.counts["idx_mapping"], 1, block_size=BLOCK_SIZE, PRECOMPUTED_NEW_COMPUTED=True,
             **self._options(),
@@ -194,14 +194,11 @@ class _Baseline:
         )  # fmt: skip
 
     def _options(self) -> dict[str, Any]:
-        shape = copy_shape()
         return {
-            "COPY_BLOCK_SIZE": shape.block_size,
             "CONV_STATE_DIM_FIRST": False,
             "HAS_IDX_MAPPING": True,
-            "TEMPORAL_TILES": shape.tiles,
             "BLOCK_TABLE_BY_SLOT": True,
-            "num_warps": shape.num_warps,
+            **copy_options(copy_shape()),
         }
 
 

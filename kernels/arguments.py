@@ -59,6 +59,13 @@ def flag(op: str, argument: str, value: object) -> bool:
     return bool(value)
 
 
+def require_count(op: str, argument: str, value: object, least: int, most: int = 2**31 - 1) -> int:
+    """Return an int from ``least`` to ``most``; raise UsageError for anything else."""
+    if type(value) is not int or not least <= value <= most:
+        raise refusal(op, argument, f"is {value!r}", f"Pass an int from {least} to {most}.")
+    return value
+
+
 def require_tensor(
     op: str,
     argument: str,

@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
 
 from launchkit import launch, planned
 from launchkit.kernels import arguments
+from launchkit.kernels.overlap import refuse_overlaps
 from launchkit.kernels.placement import device_guard, require_launchable
+from launchkit.kernels.state_copy.layout import BlockTables, block_tables
 
 NULL_BLOCK = 0
 """The block that no request owns: what rows without a state point to."""
@@ -157,16 +158,13 @@ class AlignedStateIndices:
         num_state_slots: int = 1,
         max_num_reqs: int | None = None,
     ) -> None:
-        self._tables = tuple(block_tables)
-        rows, self._columns, self._row_stride = _check_tables(self._tables)
+        self._tables = _alike(block_tables)
+        rows, self._columns = self._tables.tables[0].shape
         self._block_size = _count("block_size", block_size)
         slots = _count("num_state_slots", num_state_slots)
         self._max_reqs = rows if max_num_reqs is None else _count("max_num_reqs", max_num_reqs)
-        device = self._tables[0].device
-        addresses = np.array([table.data_ptr() for table in self._tables], dtype=np.uint64)
-        # Addresses from 2**63 on have no int64; the bits are what the kernel reads.
-        self._pointers = torch.from_numpy(addresses.view(np.int64)).to(device)
-        sizes = (len(self._tables), self._max_reqs, slots)
+        device = self._tables.pointers.device
+        sizes = (len(self._tables.tables), self._max_reqs, slots)
         self._out = torch.full(sizes, NULL_BLOCK, dtype=torch.int32, device=device)
         self._views: dict[int, torch.Tensor] = {}
 
@@ -204,12 +202,12 @@ class AlignedStateIndices:
         rows = num_reqs if num_rows is None else num_rows
         if rows or num_reqs:
             _look_up(
-                self._pointers, seq_lens, self._out, self._row_stride, num_reqs, self._block_size,
-                idx_mapping, rows, self._columns, self._tables[0].shape[0],
+                self._tables.pointers, seq_lens, self._out, self._tables.stride_req, num_reqs,
+                self._block_size, idx_mapping, rows, self._columns, self._tables.tables[0].shape[0],
             )  # fmt: skip
         view = self._views.get(rows)
         if view is None:
-            _require_count("num_reqs", rows, 0, self._max_reqs)
+            arguments.require_count(_OP, "num_reqs", rows, 0, self._max_reqs)
             view = self._views[rows] = self._out[:, :rows]
         return view
 
@@ -229,13 +227,16 @@ def _look_up(
 ) -> None:
     """Check the arguments and launch: once per kind of call, since equal calls are replayed."""
     groups, max_rows, slots = out.shape
-    _require_count("num_rows", num_rows, 0, max_rows)
-    _require_count("num_reqs", num_reqs, 0, num_rows)
+    arguments.require_count(_OP, "num_rows", num_rows, 0, max_rows)
+    arguments.require_count(_OP, "num_reqs", num_reqs, 0, num_rows)
     _require_entries("seq_lens", seq_lens, num_reqs, out.device)
     if idx_mapping is not None:
         _require_entries("idx_mapping", idx_mapping, num_reqs, out.device)
     else:
-        _require_count("num_reqs", num_reqs, 0, table_rows)
+        arguments.require_count(_OP, "num_reqs", num_reqs, 0, table_rows)
+    refuse_overlaps(
+        _OP, (("state_indices", out),), (("seq_lens", seq_lens), ("idx_mapping", idx_mapping))
+    )
     require_launchable(_OP, out)
     with device_guard(out):
         launch(
@@ -298,11 +299,11 @@ def mamba_get_block_table_tensor(
         return block_table
     if precomputed is not None:
         return precomputed
-    _, columns, row_stride = _check_tables((block_table,))
+    table = block_tables((block_table,), _OP, "block_table")
     requests = arguments.sizes_of(_OP, "seq_lens", seq_lens)[:1].numel()
     _require_entries("seq_lens", seq_lens, requests, block_table.device)
-    _require_count("seq_lens", requests, 0, block_table.shape[0])
-    slots = 1 + kv_cache_spec.num_speculative_blocks
+    arguments.require_count(_OP, "seq_lens", requests, 0, block_table.shape[0])
+    slots = _count("1 + num_speculative_blocks", 1 + kv_cache_spec.num_speculative_blocks)
     out = torch.empty((requests, slots), dtype=torch.int32, device=block_table.device)
     require_launchable(_OP, out)
     if requests:
@@ -313,10 +314,10 @@ def mamba_get_block_table_tensor(
                 block_table,
                 seq_lens,
                 out,
-                row_stride,
+                table.stride_req,
                 seq_lens.stride(0),
                 requests,
-                columns,
+                block_table.shape[1],
                 CACHE_BLOCK_SIZE=_count("block_size", kv_cache_spec.block_size),
                 NUM_STATE_SLOTS=slots,
                 BLOCK_STATE_SLOTS=_power_of_two(slots),
@@ -326,25 +327,14 @@ def mamba_get_block_table_tensor(
     return out
 
 
-def _check_tables(tables: Sequence[torch.Tensor]) -> tuple[int, int, int]:
-    """Return rows, columns and row stride; raise UsageError unless all tables are alike."""
-    if not tables:
-        advice = "Pass a table for each KV-cache group."
-        raise arguments.refusal(_OP, "block_tables", "is empty", advice)
-    if len(arguments.sizes_of(_OP, "block_tables", tables[0])) != 2:
-        raise arguments.wrong_shape(_OP, "block_tables", tables[0], "(rows, columns)")
-    rows, columns = tables[0].shape
-    # A single row's stride means nothing, and a view of it may have any.
-    strides = {table.stride(0) for table in tables} if rows > 1 else {columns}
-    for table in tables:
-        if arguments.sizes_of(_OP, "block_tables", table) != (rows, columns):
-            raise arguments.wrong_shape(_OP, "block_tables", table, f"{(rows, columns)} as others")
-        arguments.require_tensor(_OP, "block_tables", table, (torch.int32,), tables[0].device)
-        if len(strides) > 1 or (columns > 1 and table.stride(1) != 1):
-            problem = f"holds a table of strides {table.stride()}"
-            advice = "Pass tables of one row stride whose columns are dense."
-            raise arguments.refusal(_OP, "block_tables", problem, advice)
-    return rows, columns, strides.pop()
+def _alike(tables: Sequence[torch.Tensor]) -> BlockTables:
+    """Return the description of tables; raise UsageError unless all are of one shape and pitch."""
+    described = block_tables(tables, _OP, "block_tables")
+    for index, table in enumerate(described.tables):
+        if table.shape != described.tables[0].shape:
+            wanted = f"{tuple(described.tables[0].shape)} as the first"
+            raise arguments.wrong_shape(_OP, f"block_tables[{index}]", table, wanted)
+    return described
 
 
 def _require_entries(argument: str, tensor: object, count: int, device: torch.device) -> None:
@@ -355,15 +345,8 @@ def _require_entries(argument: str, tensor: object, count: int, device: torch.de
     arguments.require_tensor(_OP, argument, tensor, arguments.INDEX_DTYPES, device)
 
 
-def _require_count(argument: str, value: object, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        advice = f"Pass an int from {least} to {most}."
-        raise arguments.refusal(_OP, argument, f"is {value!r}", advice)
-
-
 def _count(argument: str, value: int) -> int:
-    _require_count(argument, value, 1, 2**31 - 1)
-    return value
+    return arguments.require_count(_OP, argument, value, 1)
 
 
 def _power_of_two(number: int) -> int:

@@ -86,14 +86,20 @@ class BatchPlan:
     def addresses(self, moves: Sequence[Move]) -> Addresses:
         """Return what the moves copy; the order is move, group, layer, state.
 
-        Raises UsageError for a column that a request does not have and for a window that is
-        shorter than its shift.
+        Raises UsageError for a column that a request does not have, for a block that the states
+        do not have, and for a window that is shorter than its shift.
         """
         blocks = _blocks_of(moves, self.group_ids, self.shifts_columns)
         if self.formula is not None:
             return self.formula.addresses(moves, blocks)
+        # Where such a function reads is its own affair, but for the source itself.
+        ends = blocks.reshape(len(moves), -1, 3)[:, :, ::2].reshape(len(moves), -1)
+        _require_blocks(moves, ends, min(each.state.shape[0] for each in self.walk))
         rows = [self._call(move) for move in moves]
         src, dst, sizes = (np.array([row[i] for row in rows], np.uint64) for i in range(3))
+        if sizes.max(initial=0) > _LARGEST_BYTES:
+            _, at = np.unravel_index(sizes.argmax(), sizes.shape)
+            raise _unfit(self.walk[at].layer, self.walk[at].state, int(sizes.max()))
         return src, dst, sizes.astype(np.int64)
 
     def _call(self, move: Move) -> tuple[list[int], list[int], list[int]]:
@@ -234,10 +240,14 @@ class AddressFormula:
             if furthest.bias > self.largest_bias:
                 window = f"has a conv window of {self.largest_bias} tokens in layer {self.layer!r}"
                 raise _bad_move(furthest, window)
-        if blocks.view(np.uint64).max() >= self.num_blocks:
-            (row, _), *_ = np.argwhere(blocks.view(np.uint64) >= self.num_blocks).tolist()
-            ids = blocks[row].tolist()
-            raise _bad_move(moves[row], f"has block ids {ids} of {self.num_blocks} blocks")
+        _require_blocks(moves, blocks, self.num_blocks)
+
+
+def _require_blocks(moves: Sequence[Move], ids: NDArray[np.int64], num_blocks: int) -> None:
+    """Raise UsageError for a block id, in the row of its move, that is negative or too high."""
+    if ids.view(np.uint64).max(initial=0) >= num_blocks:
+        (row, _), *_ = np.argwhere(ids.view(np.uint64) >= num_blocks).tolist()
+        raise _bad_move(moves[row], f"has block ids {ids[row].tolist()} of {num_blocks} blocks")
 
 
 def _unfit(layer: str, state: torch.Tensor, size_bytes: int) -> UsageError:

@@ -79,14 +79,19 @@ def get_conv_copy_spec(
     state: (blocks, width, dim), or (blocks, dim, width) in the DS layout.
     block_ids: the request's blocks by column; ``cur_block_idx`` is the column to read.
 
-    Raises UsageError in the DS layout for more than one accepted token: such a window is not
-    one run. The fused copies of ``MambaSpecDecodeGPUContext`` move it row by row.
+    Raises UsageError for a column or block that does not exist, for less than one accepted token
+    or more than the window has, and in the DS layout for more than one: such a window is not one
+    run. The fused copies of ``MambaSpecDecodeGPUContext`` move it row by row.
     """
-    block, offset = state[block_ids[cur_block_idx]], num_accepted_tokens - 1
+    op, offset = "get_conv_copy_spec", num_accepted_tokens - 1
+    block = _block(op, state, block_ids, cur_block_idx, num_accepted_tokens)
     if not is_conv_state_dim_first():
+        if offset > block.shape[0]:
+            problem = f"is {num_accepted_tokens}, and the window has {block.shape[0]} tokens"
+            raise arguments.refusal(op, "num_accepted_tokens", problem, "Accept fewer tokens.")
         block = block[offset:]
     elif offset != 0:
-        raise shifted_dim_first("get_conv_copy_spec", num_accepted_tokens)
+        raise shifted_dim_first(op, num_accepted_tokens)
     return MambaCopySpec(block.data_ptr(), block.numel())
 
 
@@ -97,9 +102,29 @@ def get_temporal_copy_spec(
 
     state: (blocks, ...). The block is that of column ``cur_block_idx + num_accepted_tokens - 1``,
     without the padding of its page.
+
+    Raises UsageError for a column or block that does not exist, and for less than one accepted
+    token.
     """
-    block = state[block_ids[cur_block_idx + num_accepted_tokens - 1]]
+    column = cur_block_idx + num_accepted_tokens - 1
+    block = _block("get_temporal_copy_spec", state, block_ids, column, num_accepted_tokens)
     return MambaCopySpec(block.data_ptr(), block.numel())
+
+
+def _block(
+    op: str, state: torch.Tensor, block_ids: Sequence[int], column: int, num_accepted_tokens: int
+) -> torch.Tensor:
+    """Return the block of a column. Python's and torch's negative places mean nothing here."""
+    if num_accepted_tokens < 1:
+        problem = f"is {num_accepted_tokens}"
+        raise arguments.refusal(op, "num_accepted_tokens", problem, "A step accepts at least 1.")
+    if not 0 <= column < len(block_ids):
+        problem = f"has {len(block_ids)} columns, not column {column}"
+        raise arguments.refusal(op, "block_ids", problem, "Give the request its blocks first.")
+    if not 0 <= block_ids[column] < state.shape[0]:
+        problem = f"holds {block_ids[column]} in column {column} of {state.shape[0]} blocks"
+        raise arguments.refusal(op, "block_ids", problem, "Pass ids of blocks of this state.")
+    return state[block_ids[column]]
 
 
 def shifted_dim_first(op: str, num_accepted_tokens: int) -> UsageError:

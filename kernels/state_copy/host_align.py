@@ -26,6 +26,7 @@ from launchkit.kernels.state_copy.protocols import (
     Request,
     SchedulerOutput,
 )
+from launchkit.kernels.state_copy.rows import fill_rows, no_column, unknown_request
 from launchkit.kernels.state_copy.spec_decode import MambaSpecDecodeGPUContext
 
 _PRE, _POST = "preprocess_mamba", "postprocess_mamba"
@@ -89,7 +90,9 @@ def preprocess_mamba(
         device.
 
     Raises UsageError, with nothing changed but forgotten requests, without prefix caching, for
-    a request without accepted tokens, and for what ``collect_mamba_copy_meta`` refuses.
+    a request without accepted tokens or one that is not among ``requests`` or not scheduled,
+    for more requests than ``align_ctx`` has room for, and for what ``collect_mamba_copy_meta``
+    refuses.
     """
     if not cache_config.enable_prefix_caching:
         raise UsageError(
@@ -100,7 +103,12 @@ def preprocess_mamba(
     cleanup_mamba_state_idx(scheduler_output, mamba_state_idx)
     copy_bufs.offset = 0
     block_size = copy_bufs.mamba_spec.block_size
-    known, moved = _advance(scheduler_output, block_size, mamba_state_idx, input_batch, requests)
+    try:
+        known, moved = _advance(
+            scheduler_output, block_size, mamba_state_idx, input_batch, requests
+        )
+    except KeyError as error:
+        raise unknown_request(_PRE, error.args[0]) from None
     bias = _biases(_PRE, input_batch, moved.rows) if moved.rows else []
     if align_ctx is None:
         moves = [
@@ -112,6 +120,7 @@ def preprocess_mamba(
             forward_context,
         )  # fmt: skip
     elif moved.rows:
+        align_ctx.require_room(len(input_batch.req_ids))
         align_ctx.bind(kv_cache_config, forward_context, mamba_state_copy_funcs, input_batch)
     mamba_state_idx.update(known)
     if not moved.rows:
@@ -176,7 +185,7 @@ def _precopy(
     token_bias = context.precopy_token_bias_buf
     context.precopied.wait()
     context.staged.wait()
-    state_idx.np[:num_reqs] = columns
+    fill_rows(_PRE, state_idx, columns, num_reqs)
     src_col.np[:num_reqs] = -1
     src_col.np[moved.rows] = moved.before
     token_bias.np[:num_reqs] = 0
@@ -204,7 +213,7 @@ def postprocess_mamba(
     request whose boundary is in its running column gets 1 there. One launch, or none.
 
     Raises UsageError, with nothing changed, for a request without a state column or accepted
-    tokens, and for what ``collect_mamba_copy_meta`` refuses.
+    tokens, for one that is not among ``requests`` or not scheduled, and for what ``collect_mamba_copy_meta`` refuses.
     """
     moves: list[Move] = []
     in_place: list[int] = []
@@ -213,8 +222,11 @@ def postprocess_mamba(
     rows = range(len(input_batch.req_ids))
     biases = _biases(_POST, input_batch, rows) if rows else []
     for row, req_id in enumerate(input_batch.req_ids):
-        request = requests[req_id]
-        scheduled = scheduler_output.num_scheduled_tokens[req_id]
+        try:
+            request = requests[req_id]
+            scheduled = scheduler_output.num_scheduled_tokens[req_id]
+        except KeyError:
+            raise unknown_request(_POST, req_id) from None
         running = request.num_computed_tokens + scheduled - len(drafts.get(req_id, ()))
         aligned = (running + biases[row]) // block_size * block_size
         if aligned < max(running, 1):
@@ -234,13 +246,3 @@ def postprocess_mamba(
     if in_place:
         input_batch.num_accepted_tokens_cpu[in_place] = 1
     do_mamba_copy_block(copy_bufs)
-
-
-def no_column(op: str, req_id: str) -> UsageError:
-    """Return the error for a request whose state column is not known."""
-    return UsageError(
-        f"{op}: mamba_state_idx has no entry for request {req_id!r}. Call preprocess_mamba for "
-        "the same batch first.",
-        op=op,
-        request=req_id,
-    )

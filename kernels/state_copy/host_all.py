@@ -17,6 +17,7 @@ from launchkit.kernels.state_copy.protocols import (
     SchedulerOutput,
     StagingBuffer,
 )
+from launchkit.kernels.state_copy.rows import fill_rows, unknown_request
 
 
 def postprocess_mamba_all(
@@ -32,6 +33,8 @@ def postprocess_mamba_all(
 
     Only of requests that were scheduled ``1 + num_spec_tokens`` tokens; others are forgotten.
     Nothing is done without speculative tokens.
+
+    Raises UsageError naming a scheduled request that is not among ``requests``.
     """
     if num_spec_tokens <= 0:
         return
@@ -40,6 +43,8 @@ def postprocess_mamba_all(
     for req_id in input_batch.req_ids[:num_reqs]:
         count = scheduled.get(req_id, 0)
         if count == 1 + num_spec_tokens:
+            if req_id not in requests:
+                raise unknown_request("postprocess_mamba_all", req_id)
             tokens = requests[req_id].num_computed_tokens + count
             mamba_state_idx[req_id] = max(0, state_column(tokens, spec.block_size))
         else:
@@ -57,9 +62,12 @@ def preprocess_mamba_all_specdec(
 
     prev_last_scheduled_idx_buf: int32, at least ``num_reqs`` long; the rest of it becomes -1,
     as rows of padding need.
+
+    Raises UsageError for more requests than the buffer has room for, or than the batch has.
     """
     cleanup_mamba_state_idx(scheduler_output, mamba_state_idx)
     columns = prev_last_scheduled_idx_buf.np
-    columns[:num_reqs] = [mamba_state_idx.get(each, -1) for each in input_batch.req_ids[:num_reqs]]
+    known = [mamba_state_idx.get(each, -1) for each in input_batch.req_ids[:num_reqs]]
+    fill_rows("preprocess_mamba_all_specdec", prev_last_scheduled_idx_buf, known, num_reqs)
     columns[num_reqs:] = -1
     prev_last_scheduled_idx_buf.copy_to_gpu()

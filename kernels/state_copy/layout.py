@@ -6,14 +6,17 @@ to the tensors, since the kernels know only their addresses.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from launchkit.kernels import arguments
+from launchkit.kernels.overlap import refuse_self_overlap
 
 _OP = "state_table"
 
@@ -61,6 +64,11 @@ class StateTable:
     def __len__(self) -> int:
         return len(self.states)
 
+    @functools.cached_property
+    def num_groups(self) -> int:
+        """Block tables that the states need: one more than the highest group."""
+        return 1 + max(state.group for state in self.states)
+
 
 @dataclass(frozen=True)
 class BlockTables:
@@ -88,13 +96,17 @@ def state_table(
 
     Warns once a process where states are so aligned that copies go byte by byte.
 
-    Raises UsageError for no states, and for a tensor of another shape or with gaps inside.
+    Raises UsageError for no states, for a tensor of another shape, with gaps inside a block or
+    blocks that overlap, for tensors on different devices, and for a negative group.
     """
     if not states:
         raise arguments.refusal(_OP, "states", "is empty", "Pass at least one state tensor.")
-    facts = [_facts(index, state, conv_dim_first) for index, state in enumerate(states)]
+    device_of_all = _tensor_of("states[0]", states[0]).device
+    facts = [
+        _facts(index, state, conv_dim_first, device_of_all) for index, state in enumerate(states)
+    ]
     warn_if_misaligned(states)
-    place = states[0].tensor.device if device is None else device
+    place = device_of_all if device is None else device
 
     def column(number: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([fact[number] for fact in facts], dtype=dtype, device=place)
@@ -113,9 +125,14 @@ def state_table(
     )
 
 
-def _facts(index: int, state: StateTensor, conv_dim_first: bool) -> tuple[int, ...]:
-    tensor, name = state.tensor, f"states[{index}]"
-    arguments.sizes_of(_OP, name, tensor)
+def _facts(
+    index: int, state: StateTensor, conv_dim_first: bool, device: torch.device
+) -> tuple[int, ...]:
+    name = f"states[{index}]"
+    tensor = _tensor_of(name, state)
+    arguments.require_tensor(_OP, name, tensor, (tensor.dtype,), device)
+    arguments.require_count(_OP, f"{name}.group", state.group, 0)
+    refuse_self_overlap(_OP, name, tensor)
     size = tensor.element_size()
     width = rows = row_stride = 0
     if state.is_conv:
@@ -138,6 +155,13 @@ def _facts(index: int, state: StateTensor, conv_dim_first: bool) -> tuple[int, .
         signed_address(tensor.data_ptr()), tensor.stride(0) * size, size, inner, width,
         state.group, rows, row_stride,
     )  # fmt: skip
+
+
+def _tensor_of(name: str, state: object) -> torch.Tensor:
+    if not isinstance(state, StateTensor):
+        raise arguments.refusal(_OP, name, f"is a {type(state).__name__}", "Pass a StateTensor.")
+    arguments.sizes_of(_OP, name, state.tensor)
+    return state.tensor
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
@@ -174,25 +198,29 @@ def warn_if_misaligned(states: Sequence[StateTensor]) -> bool:
     return False
 
 
-def block_tables(tables: Sequence[torch.Tensor]) -> BlockTables:
+def block_tables(
+    tables: Sequence[torch.Tensor], op: str = "block_tables", argument: str = "tables"
+) -> BlockTables:
     """Return the description of the groups' block tables, in order.
 
     tables: each (rows, columns) int32 on one device, columns dense, all with the same distance
         between rows.
 
-    Raises UsageError where they are not.
+    Raises UsageError where they are not; ``op`` and ``argument`` are what it names.
     """
-    op = "block_tables"
+    tables = tuple(tables)
     if not tables:
-        raise arguments.refusal(op, "tables", "is empty", "Pass one table a KV-cache group.")
+        raise arguments.refusal(op, argument, "is empty", "Pass one table a KV-cache group.")
     for index, table in enumerate(tables):
-        name = f"tables[{index}]"
-        arguments.require_tensor(op, name, table, (torch.int32,), tables[0].device)
-        if table.dim() != 2:
+        name = f"{argument}[{index}]"
+        if len(arguments.sizes_of(op, name, table)) != 2:
             raise arguments.wrong_shape(op, name, table, "(rows, columns)")
-        if table.stride(1) != 1 or table.stride(0) != tables[0].stride(0):
+        arguments.require_tensor(op, name, table, (torch.int32,), tables[0].device)
+        dense = table.stride(1) == 1 or table.shape[1] <= 1
+        if not dense or table.stride(0) != tables[0].stride(0):
             problem = f"has strides {table.stride()}, not {(tables[0].stride(0), 1)}"
             raise arguments.refusal(op, name, problem, "Give all groups tables of one pitch.")
-    addresses = [signed_address(table.data_ptr()) for table in tables]
-    pointers = torch.tensor(addresses, dtype=torch.int64, device=tables[0].device)
-    return BlockTables(pointers, tables[0].stride(0), tuple(tables))
+    addresses = np.array([table.data_ptr() for table in tables], dtype=np.uint64)
+    # Addresses from 2**63 on have no int64; the bits are what kernels read.
+    pointers = torch.from_numpy(addresses.view(np.int64)).to(tables[0].device)
+    return BlockTables(pointers, tables[0].stride(0), tables)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from launchkit.errors import UsageError
+from launchkit.kernels import arguments
 from launchkit.kernels.state_copy import launches, layout
 from launchkit.kernels.state_copy.copy_specs import is_conv_state_dim_first
 from launchkit.kernels.state_copy.groups import (
@@ -191,14 +192,18 @@ class MambaSpecDecodeGPUContext:
         self.states = layout.state_table(state_tensors(_OP, walk), is_conv_state_dim_first())
         self.tables, self.indices, self.is_initialized = tables, None, True
 
+    def require_room(self, num_reqs: int) -> None:
+        """Raise UsageError for more requests than the context was made for, or a negative number."""
+        if not 0 <= num_reqs <= self.max_num_reqs:
+            raise _refusal(f"has room for {self.max_num_reqs} requests, not {num_reqs}",
+                           "Create it for as many as a batch can have")  # fmt: skip
+
     def _bound(self, num_reqs: int) -> tuple[StateTable, BlockTables] | None:
         """Return what is bound, or None if there is nothing to launch.
 
         Raises UsageError for more requests than the context has room for.
         """
-        if num_reqs > self.max_num_reqs:
-            raise _refusal(f"has room for {self.max_num_reqs} requests, not {num_reqs}",
-                           "Create it for as many as a batch can have")  # fmt: skip
+        self.require_room(num_reqs)
         if num_reqs == 0 or not self.is_initialized or self.states is None or self.tables is None:
             return None
         return self.states, self.tables
@@ -273,6 +278,7 @@ class MambaSpecDecodeGPUContext:
         if bound is None:
             return
         states, tables = bound
+        _require_counts(num_accepted_tokens_gpu, num_reqs, self.num_accepted_tokens_out.device)
         self.accepted_out(num_reqs).copy_(num_accepted_tokens_gpu[:num_reqs])
         launches.postprocess_align(
             num_accepted_tokens_gpu, mamba_state_idx_gpu, num_scheduled_tokens_gpu,
@@ -299,6 +305,7 @@ class MambaSpecDecodeGPUContext:
         if bound is None:
             return
         states, tables = bound
+        _require_counts(num_accepted_tokens_gpu, 0, self.num_accepted_tokens_out.device)
         slots = num_accepted_tokens_gpu.shape[0]
         if slots > self.max_num_reqs:
             raise _refusal(f"has room for {self.max_num_reqs} slots, not {slots}",
@@ -342,6 +349,14 @@ class MambaSpecDecodeGPUContext:
 
 def _refusal(problem: str, advice: str) -> UsageError:
     return UsageError(f"{_OP}: the context {problem}. {advice}.", op=_OP)
+
+
+def _require_counts(accepted: torch.Tensor, least: int, device: torch.device) -> None:
+    """Raise UsageError unless accepted counts are ``least`` or more, before any is copied."""
+    name = "num_accepted_tokens_gpu"
+    arguments.require_tensor(_OP, name, accepted, arguments.INDEX_DTYPES, device)
+    if accepted.dim() != 1 or accepted.shape[0] < least:
+        raise arguments.wrong_shape(_OP, name, accepted, f"(n,) with n >= {least}")
 
 
 def _all_rows(table: torch.Tensor, rows: int) -> torch.Tensor:

@@ -13,7 +13,6 @@ import torch
 
 from launchkit.errors import UsageError
 from launchkit.kernels.state_copy.buffers import MambaBuffers
-from launchkit.kernels.state_copy.host_align import no_column
 from launchkit.kernels.state_copy.protocols import (
     BoundInputBatch,
     CopyFuncs,
@@ -23,6 +22,7 @@ from launchkit.kernels.state_copy.protocols import (
     SchedulerOutput,
     StagingBuffer,
 )
+from launchkit.kernels.state_copy.rows import fill_rows, no_column, unknown_request
 from launchkit.kernels.state_copy.spec_decode import MambaSpecDecodeGPUContext
 
 
@@ -34,13 +34,15 @@ def stage_mamba_state_idx_to_gpu(
 ) -> None:
     """Stage the state column of the first ``num_reqs`` requests; ``gpu_buf`` is int32.
 
-    Raises UsageError naming a request that has none.
+    Raises UsageError naming a request that has none, and for more requests than the buffer has
+    room for, or than there are.
     """
+    op = "stage_mamba_state_idx_to_gpu"
     try:
         columns = [mamba_state_idx[req_id] for req_id in req_ids[:num_reqs]]
     except KeyError as error:
-        raise no_column("stage_mamba_state_idx_to_gpu", error.args[0]) from None
-    gpu_buf.np[:num_reqs] = columns
+        raise no_column(op, error.args[0]) from None
+    fill_rows(op, gpu_buf, columns, num_reqs)
     gpu_buf.copy_to_gpu(num_reqs)
 
 
@@ -53,14 +55,25 @@ def stage_postprocess_metadata_to_gpu(
     num_computed_tokens_buf: StagingBuffer,
     num_draft_tokens_buf: StagingBuffer,
 ) -> None:
-    """Stage scheduled, computed and draft tokens of the first ``num_reqs`` requests, int32."""
+    """Stage scheduled, computed and draft tokens of the first ``num_reqs`` requests, int32.
+
+    Raises UsageError naming a request that is not among ``requests`` or not scheduled, and for
+    more requests than the buffers have room for, or than there are.
+    """
+    op = "stage_postprocess_metadata_to_gpu"
     rows = req_ids[:num_reqs]
     scheduled = scheduler_output.num_scheduled_tokens
     drafts = scheduler_output.scheduled_spec_decode_tokens
-    num_scheduled_tokens_buf.np[:num_reqs] = [scheduled[each] for each in rows]
-    num_computed_tokens_buf.np[:num_reqs] = [requests[each].num_computed_tokens for each in rows]
-    num_draft_tokens_buf.np[:num_reqs] = [len(drafts.get(each, ())) for each in rows]
-    for buffer in (num_scheduled_tokens_buf, num_computed_tokens_buf, num_draft_tokens_buf):
+    try:
+        counts = [(scheduled[each], requests[each].num_computed_tokens) for each in rows]
+    except KeyError as error:
+        raise unknown_request(op, error.args[0]) from None
+    for buffer, values in (
+        (num_scheduled_tokens_buf, [count for count, _ in counts]),
+        (num_computed_tokens_buf, [computed for _, computed in counts]),
+        (num_draft_tokens_buf, [len(drafts.get(each, ())) for each in rows]),
+    ):
+        fill_rows(op, buffer, values, num_reqs)
         buffer.copy_to_gpu(num_reqs)
 
 

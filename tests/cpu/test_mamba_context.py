@@ -218,7 +218,7 @@ def test_state_indices_are_those_of_the_bound_tables(host):
     found = context.compute_aligned_state_indices(lengths, 4)
     assert found.shape == (2, 4, 3)
     assert context.compute_aligned_state_indices(lengths, 4) is found
-    pointers = context.indices._pointers.tolist()
+    pointers = context.tables.pointers.tolist()
     assert pointers == [table.data_ptr() for table in whole]
     assert len(host.launches()) == 2
 

@@ -143,15 +143,18 @@ def test_a_bad_call_is_refused_every_time_and_launches_nothing(
 
 WRONG_TABLES = {
     "none": ([], "block_tables is empty"),
-    "no tensor": ([None], "block_tables is a NoneType"),
-    "a vector": ([torch.ones(4).int()], "block_tables has shape"),
-    "int64": ([torch.ones(4, 4).long()], "block_tables is int64"),
-    "two shapes": ([*make_tables(1), *make_tables(1, rows=8)], "block_tables has shape"),
+    "no tensor": ([None], r"block_tables\[0\] is a NoneType"),
+    "a vector": ([torch.ones(4).int()], r"block_tables\[0\] has shape"),
+    "int64": ([torch.ones(4, 4).long()], r"block_tables\[0\] is int64"),
+    "two shapes": ([*make_tables(1), *make_tables(1, rows=8)], r"block_tables\[1\] has shape"),
     "two row strides": (
         [*make_tables(1), make_tables(1, columns=65)[0][:, 1:]],
-        "holds a table of strides",
+        r"block_tables\[1\] has strides",
     ),
-    "columns apart": ([make_tables(1)[0][:, ::2]], "holds a table of strides"),
+    "one of two no tensor": ([*make_tables(1), None], r"block_tables\[1\] is a NoneType"),
+    "a number": ([*make_tables(1), torch.tensor(1).int()], r"block_tables\[1\] has shape"),
+    "two devices": ([*make_tables(1), make_tables(1)[0].to("meta")], r"\[1\] is on meta"),
+    "columns apart": ([make_tables(1)[0][:, ::2]], r"block_tables\[0\] has strides"),
 }
 
 
@@ -173,3 +176,20 @@ def test_a_cpu_tensor_is_refused_where_nothing_can_run():
     context = AlignedStateIndices(make_tables(), BLOCK)
     with pytest.raises(UsageError, match="no GPU kernel can run"):
         context.compute_aligned_state_indices(lengths(), 5)
+
+
+def test_lengths_and_places_within_the_buffer_that_is_written_are_refused(host):
+    context = AlignedStateIndices(make_tables(), BLOCK)
+    inside = context.state_indices[0, :, 0]
+    with pytest.raises(UsageError, match="state_indices shares memory with seq_lens"):
+        context.compute_aligned_state_indices(inside, 4)
+    with pytest.raises(UsageError, match="state_indices shares memory with idx_mapping"):
+        context.compute_aligned_state_indices(lengths(), 4, inside)
+    assert host.launches() == []
+
+
+@pytest.mark.parametrize("blocks", [-1, -3])
+def test_a_group_with_less_than_no_speculative_block_is_refused(host, blocks):
+    spec = Spec(num_speculative_blocks=blocks)
+    with pytest.raises(UsageError, match=f"num_speculative_blocks is {1 + blocks}"):
+        mamba_get_block_table_tensor(make_tables()[0], lengths(), spec, "align")

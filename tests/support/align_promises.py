@@ -184,7 +184,9 @@ def test_a_snapshot_that_is_written_and_half_given_counts_are_refused(place):
     world = make_world(place.device)
     one, out = ints([1], place.device), ints([1], place.device)
     rest = (world.tables, world.table)
-    with pytest.raises(UsageError, match="num_accepted_tokens is the tensor"):
+    with pytest.raises(
+        UsageError, match="num_accepted_tokens_out shares memory with num_accepted_tokens"
+    ):
         postprocess_align(one, one, one, one, one, *rest, one, 1, 16)
     with pytest.raises(UsageError, match="num_draft_tokens is None"):
         postprocess_align(one, one, one, one, None, *rest, out, 1, 16)
