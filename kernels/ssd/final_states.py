@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from launchkit import autotuned, launch_autotuned
+from launchkit import autotuned, launch_autotuned, planned
 from launchkit.kernels import arguments
 from launchkit.kernels.overlap import refuse_overlaps
 from launchkit.kernels.placement import device_guard, require_launchable
@@ -78,6 +78,7 @@ def _final_state_writeback_kernel(
         tl.store(final_states_ptr + offs * stride_final_states_dim, state, mask=mask)
 
 
+@planned
 def final_state_writeback(
     states: torch.Tensor,
     last_chunk_indices: torch.Tensor,

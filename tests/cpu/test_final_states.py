@@ -83,3 +83,18 @@ def test_nothing_is_launched_without_sequences(host):
     arguments["initial_states"] = None
     final_state_writeback(**arguments)
     assert host.launches() == []
+
+
+def test_calls_like_an_earlier_one_are_replayed_and_checked_all_the_same(c_core, host):
+    for _ in range(2):
+        final_state_writeback(**good_arguments())
+    before = final_state_writeback.op_plans.replays
+    host.clear()
+    for _ in range(3):
+        arguments = good_arguments()
+        final_state_writeback(**arguments)
+        cache = int.from_bytes(host.launches()[-1].params[3], "little")
+        assert cache == arguments["final_states_out"].data_ptr()
+    assert final_state_writeback.op_plans.replays == before + 3
+    with pytest.raises(UsageError, match="final_states_out shares memory with states"):
+        final_state_writeback(**arguments | {"states": shared[:4], "final_states_out": shared[1:7]})
