@@ -38,12 +38,13 @@ Report = Callable[[dict[str, Any]], None]
 def measure(
     models: Sequence[str],
     reqs: Sequence[int],
-    variants: Sequence[CopyVariant],
+    variants: Callable[[CacheShape], Sequence[CopyVariant]],
     rounds: int,
     finished: Report = lambda _document: None,
 ) -> dict[str, Any]:
     """Measure every variant for every model and number of requests; return JSON values.
 
+    variants: what is compared for a model, one of ``copy_variants``.
     finished: called after each case with the result so far, whose ``complete`` is false.
 
     Raises UsageError for an unknown model, a size below 1, fewer than 2 rounds, or no GPU.
@@ -54,7 +55,7 @@ def measure(
         shape = CACHE_SHAPES[model]
         pool = Pool(shape, tuple(reqs))
         for count in reqs:
-            rows = _case(shape, pool, count, variants, rounds, document["failed"])
+            rows = _case(shape, pool, count, variants(shape), rounds, document["failed"])
             document["rows"].extend(rows)
             finished(document)
         del pool

@@ -10,6 +10,7 @@ import torch
 
 from launchkit.benchmarks.copy_kernels import candidate_copy_kernel, simple_copy_kernel
 from launchkit.benchmarks.copy_pool import BlockSet, Pool
+from launchkit.benchmarks.shapes import CacheShape
 from launchkit.kernels.state_copy.align import precopy_mamba_align_fused_kernel
 from launchkit.kernels.state_copy.shapes import copy_options, copy_shape
 
@@ -59,7 +60,7 @@ class CopyVariant:
         if self.kernel == "candidate":
             return candidate_copy_kernel, {**cut, **_CANDIDATE, **self.options}
         shape = replace(
-            copy_shape(), tiles=self.tiles, block_size=self.block_size, num_warps=self.num_warps
+            copy_shape(1), tiles=self.tiles, block_size=self.block_size, num_warps=self.num_warps
         )
         return precopy_mamba_align_fused_kernel, {
             **copy_options(shape), "CONV_STATE_DIM_FIRST": False, **self.options,
@@ -76,9 +77,9 @@ def _multiprocessors() -> int:
     return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
 
 
-def compared() -> list[CopyVariant]:
+def compared(model: CacheShape) -> list[CopyVariant]:
     """Return the variants of the table: the simple ones, launchkit's default, its other tiles."""
-    shape = copy_shape()
+    shape = copy_shape(max(model.conv_bytes, model.temporal_bytes))
     default = CopyVariant("launchkit", "launchkit", shape.tiles, shape.block_size, shape.num_warps)
     others = [
         replace(default, name=f"launchkit_{tiles}", tiles=tiles)
@@ -94,9 +95,9 @@ def compared() -> list[CopyVariant]:
     ]
 
 
-def swept() -> list[CopyVariant]:
+def swept(model: CacheShape) -> list[CopyVariant]:
     """Return the variants of the sweep: the two to beat, then candidates for the default."""
-    first = [variant for variant in compared() if variant.name in ("u64_tiled", "launchkit")]
+    first = [variant for variant in compared(model) if variant.name in ("u64_tiled", "launchkit")]
     return first + list(_candidates())
 
 

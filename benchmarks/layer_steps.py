@@ -163,7 +163,8 @@ class _Baseline:
         self._end()
 
     def _copy(self) -> None:
-        r, shape = self._request, copy_shape()
+        r = self._request
+        shape = copy_shape(r.states.largest_bytes)
         preprocess: Any = preprocess_mamba_align_fused_kernel
         precopy: Any = precopy_mamba_align_fused_kernel
         preprocess[(1,)](
@@ -175,7 +176,8 @@ class _Baseline:
         )  # fmt: skip
 
     def _end(self) -> None:
-        r, shape = self._request, copy_shape()
+        r = self._request
+        shape = copy_shape(r.states.largest_bytes)
         postprocess: Any = postprocess_mamba_fused_kernel
         snapshot, accepted, running, ended = r.by_name(*_ENDED)
         snapshot.copy_(accepted)
@@ -198,7 +200,7 @@ class _Baseline:
             "CONV_STATE_DIM_FIRST": False,
             "HAS_IDX_MAPPING": True,
             "BLOCK_TABLE_BY_SLOT": True,
-            **copy_options(copy_shape()),
+            **copy_options(copy_shape(self._request.states.largest_bytes)),
         }
 
 

@@ -64,7 +64,7 @@ def copy(
     document = bandwidth.measure(
         tuple(model or ()),
         tuple(dict.fromkeys(reqs or bandwidth.REQS)),
-        variants.swept() if sweep else variants.compared(),
+        variants.swept if sweep else variants.compared,
         rounds,
         finished=keeper(output, "cases"),
     )

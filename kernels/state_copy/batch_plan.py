@@ -188,6 +188,7 @@ class AddressFormula:
     token_bytes: NDArray[np.int64]
     """Bytes of a conv token, 0 for temporal states."""
     block_bytes: NDArray[np.int64]
+    largest_bytes: int
     num_blocks: int
     largest_bias: int | None
     """Shortest conv window; None without conv states."""
@@ -217,6 +218,7 @@ class AddressFormula:
             dst_pick=picks + 2,
             token_bytes=np.where(is_conv, token_bytes, 0),
             block_bytes=block_bytes,
+            largest_bytes=table.largest_bytes,
             num_blocks=min(state.shape[0] for state in states),
             largest_bias=int(widths[is_conv].min()) if is_conv.any() else None,
             dim_first=table.conv_dim_first,

@@ -111,4 +111,8 @@ def do_mamba_copy_block(copy_bufs: MambaCopyBuffers) -> None:
     src, dst = copy_bufs.src_ptrs.copy_to_gpu(count), copy_bufs.dst_ptrs.copy_to_gpu(count)
     sizes = copy_bufs.sizes.copy_to_gpu(count)
     copy_bufs.in_flight.mark(sizes)
-    batch_memcpy(src, dst, sizes)
+    plan = copy_bufs.plan
+    if plan is None or plan.formula is None:
+        batch_memcpy(src, dst, sizes)
+    else:
+        batch_memcpy(src, dst, sizes, plan.formula.largest_bytes)

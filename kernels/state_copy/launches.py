@@ -141,7 +141,7 @@ def precopy_align(
 
     state_idx, src_col, token_bias: by slot, or by batch row without ``idx_mapping``.
     table_by_slot: whether a block table's rows are slots; else they are batch rows.
-    shape: how the copy is cut; by default what suits the GPU.
+    shape: how the copy is cut; by default what suits the GPU and the states.
 
     Raises UsageError for shapes, dtypes or devices that do not fit.
     """
@@ -158,7 +158,7 @@ def _described(
     tables: BlockTables, states: StateTable, shape: CopyShape | None, by_slot: bool
 ) -> tuple[Any, ...]:
     """Return what the copies know of tables, states and shape, as ``_precopy`` takes it."""
-    shape = copy_shape() if shape is None else shape
+    shape = copy_shape(states.largest_bytes) if shape is None else shape
     return (
         tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
         states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,

@@ -59,6 +59,8 @@ class StateTable:
     dim_row_strides: torch.Tensor
     """int64, bytes from row to row with ``conv_dim_first``, else 0."""
     conv_dim_first: bool
+    largest_bytes: int
+    """Of a block of any state."""
     states: tuple[StateTensor, ...]
 
     def __len__(self) -> int:
@@ -121,6 +123,7 @@ def state_table(
         dim_row_counts=column(6, torch.int32),
         dim_row_strides=column(7, torch.int64),
         conv_dim_first=conv_dim_first,
+        largest_bytes=max(each.tensor[:1].nbytes for each in states),
         states=tuple(states),
     )
 

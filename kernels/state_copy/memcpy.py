@@ -22,6 +22,7 @@ from launchkit.kernels.placement import device_guard, require_launchable
 from launchkit.kernels.state_copy.shapes import batch_options, copy_shape
 
 _OP = "batch_memcpy"
+_USUAL_BYTES = 2**20
 
 
 @triton.jit
@@ -202,13 +203,20 @@ def batch_memcpy_kernel(
     )  # fmt: skip
 
 
-def batch_memcpy(src_ptrs: torch.Tensor, dst_ptrs: torch.Tensor, sizes: torch.Tensor) -> None:
+def batch_memcpy(
+    src_ptrs: torch.Tensor,
+    dst_ptrs: torch.Tensor,
+    sizes: torch.Tensor,
+    largest_bytes: int = _USUAL_BYTES,
+) -> None:
     """Copy ``sizes[i]`` bytes from address ``src_ptrs[i]`` to ``dst_ptrs[i]``, in one launch.
 
     src_ptrs, dst_ptrs: (n,) uint64 or int64 with the same bits, addresses of any alignment on
         the tensors' device. The two ranges of a copy may overlap; those of different copies
         must not, since copies run in no order.
     sizes: (n,) int32 or int64, bytes. 0 copies nothing.
+    largest_bytes: about the largest size, which decides how many programs share a copy; any
+        size is copied right.
 
     Raises UsageError for shapes, dtypes or devices that do not fit. Addresses and sizes are not
     checked, which would wait for the GPU.
@@ -218,7 +226,7 @@ def batch_memcpy(src_ptrs: torch.Tensor, dst_ptrs: torch.Tensor, sizes: torch.Te
     copies = src_ptrs.shape[0]
     if copies == 0:
         return
-    shape = copy_shape()
+    shape = copy_shape(largest_bytes)
     with device_guard(src_ptrs):
         launch(
             batch_memcpy_kernel, (copies * shape.tiles,), src_ptrs, dst_ptrs, sizes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -34,10 +34,23 @@ _SHAPES = {9: CopyShape(tiles=128, block_size=4096, num_warps=16, max_registers=
 _OTHERS = CopyShape(tiles=16, block_size=1024, num_warps=4)
 
 
-def copy_shape() -> CopyShape:
-    """Return the choice for the GPU that is current."""
+def copy_shape(largest_bytes: int) -> CopyShape:
+    """Return the choice for the GPU that is current, and copies of up to ``largest_bytes``.
+
+    Larger ones are copied too. A tile that has less than a block to copy would cost more than
+    it saves, so small states are given fewer; their number is a power of two, since each is a
+    compiled variant.
+    """
     arch = live_arch()
-    return _INTERPRETED if arch is None else _SHAPES.get(arch // 10, _OTHERS)
+    return _limited(
+        _INTERPRETED if arch is None else _SHAPES.get(arch // 10, _OTHERS), largest_bytes
+    )
+
+
+@functools.lru_cache(256)
+def _limited(shape: CopyShape, largest_bytes: int) -> CopyShape:
+    blocks = -(-largest_bytes // (8 * shape.block_size))
+    return replace(shape, tiles=min(shape.tiles, 1 << max(0, blocks - 1).bit_length()))
 
 
 def copy_options(shape: CopyShape) -> Mapping[str, Any]:

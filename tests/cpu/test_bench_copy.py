@@ -19,7 +19,8 @@ from launchkit.kernels.state_copy.shapes import copy_shape
 from launchkit.tools import bench, bench_copy
 from launchkit.tools.bench_copy import show
 
-TINY = replace(CACHE_SHAPES["Qwen3.5-9B"], model="tiny", layers=2, conv_dim=64, temporal=(3, 8, 16))
+QWEN = CACHE_SHAPES["Qwen3.5-9B"]
+TINY = replace(QWEN, model="tiny", layers=2, conv_dim=64, temporal=(3, 8, 16))
 
 
 def test_requests_of_real_models_own_the_states_that_engines_give_them():
@@ -67,16 +68,16 @@ def test_a_copy_is_seen_only_where_every_byte_arrived():
 
 
 def test_the_table_holds_both_older_kernels_and_launchkit_at_every_number_of_tiles(host):
-    names = [variant.name for variant in compared()]
+    names = [variant.name for variant in compared(QWEN)]
     assert names[:4] == ["byte_2d", "u64_2d", "u64_tiled", "launchkit"]
-    tiles = {variant.tiles for variant in compared() if variant.kernel == "launchkit"}
-    assert tiles == {*TILES, copy_shape().tiles}
-    (upstream,) = [variant for variant in compared() if variant.name == "u64_tiled"]
+    tiles = {variant.tiles for variant in compared(QWEN) if variant.kernel == "launchkit"}
+    assert tiles == {*TILES, copy_shape(QWEN.temporal_bytes).tiles}
+    (upstream,) = [variant for variant in compared(QWEN) if variant.name == "u64_tiled"]
     assert (upstream.tiles, upstream.block_size, upstream.num_warps) == (16, 1024, 4)
 
 
 def test_candidates_of_the_sweep_have_names_of_their_own(host):
-    names = [variant.name for variant in swept()]
+    names = [variant.name for variant in swept(QWEN)]
     assert len(set(names)) == len(names) <= 26
     assert {"u64_tiled", "launchkit"} < set(names)
 
@@ -89,7 +90,7 @@ def rows():
             CACHE_SHAPES["Qwen3.5-9B"], 1, replace(variant, tiles=64), times_us[variant.name],
             104_595_456, 4244.0, 4800.0,
         )
-        for variant in compared()
+        for variant in compared(QWEN)
         if variant.name in times_us
     ]  # fmt: skip
 
@@ -103,7 +104,7 @@ def test_a_rate_counts_bytes_read_and_written():
 
 
 def test_a_variant_that_fails_is_named_and_the_others_are_measured(monkeypatch):
-    bad, good = compared()[:2]
+    bad, good = compared(QWEN)[:2]
 
     def captured(variant, pool, reqs):
         if variant is bad:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from launchkit.benchmarks import mamba_host
-from launchkit.kernels.state_copy.shapes import copy_shape
 
 LAYERS, REQS = 3, 5
 
@@ -28,11 +27,11 @@ def test_every_row_is_labelled_with_its_case(rows):
 
 
 def test_states_move_in_one_launch_where_all_move_and_in_none_else(host, rows):
-    states, tiles = LAYERS * 2, copy_shape().tiles
+    states = LAYERS * 2
     for variant, grid in (
         (mamba_host.STATE_BY_STATE, (states * REQS, 1, 1)),
-        (mamba_host.BATCHED, (states * REQS * tiles, 1, 1)),
-        (mamba_host.FUSED, (states * tiles, REQS, 1)),
+        (mamba_host.BATCHED, (states * REQS, 1, 1)),
+        (mamba_host.FUSED, (states, REQS, 1)),
     ):
         assert launches_of(host, rows, mamba_host.MOVES, variant) == [grid] * 2
         assert launches_of(host, rows, mamba_host.QUIET, variant) == []

@@ -57,7 +57,7 @@ def test_where_a_gpu_cannot_start_early_nothing_asks_for_it(world):
         start(world, 3)
         (launch,) = hostonly.launches()
         assert launch.attributes == ()
-        assert launch.grid == (4 * copy_shape().tiles, 3, 1)
+        assert launch.grid == (4, 3, 1)
 
 
 def test_a_dependent_launch_reads_only_what_states_are_before_it_waits(host, world):
@@ -89,8 +89,16 @@ def test_a_step_ends_with_the_shape_of_the_gpu(host, world):
     postprocess_align(*counts[:5], world.tables, world.table, counts[5], 2, 16)
     (launch,) = host.launches()
     assert launch.kernel == "postprocess_mamba_fused_kernel"
-    assert launch.grid == (4 * copy_shape().tiles, 2, 1)
-    assert launch.block == (32 * copy_shape().num_warps, 1, 1)
+    assert launch.grid == (4, 2, 1)
+    assert launch.block == (32 * copy_shape(1).num_warps, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kib", "tiles"), [(0, 1), (1, 1), (32, 1), (33, 2), (80, 4), (2048, 64), (2049, 128)]
+)
+def test_a_tile_has_a_block_to_copy(host, kib, tiles):
+    assert copy_shape(kib * 1024).tiles == tiles
+    assert copy_shape(2**40).tiles == 128
 
 
 @pytest.mark.parametrize(("reqs", "programs"), [(1, 1), (128, 1), (129, 2), (300, 3)])
@@ -122,8 +130,9 @@ def test_aligned_bytes_move_sixteen_at_a_time(host):
 
 def test_a_batch_is_copies_by_tiles(host):
     one = torch.zeros(3, dtype=torch.int64)
-    batch_memcpy(one, one, one)
-    assert [launch.grid for launch in host.launches()] == [(3 * copy_shape().tiles, 1, 1)]
+    for largest_bytes in (2**21, 2**16):
+        batch_memcpy(one, one, one, largest_bytes)
+    assert [launch.grid for launch in host.launches()] == [(3 * 64, 1, 1), (3 * 2, 1, 1)]
 
 
 @pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])

@@ -78,8 +78,26 @@ REFUSED = {
         [StateTensor(torch.zeros(3, 4, 6)[:, :, :5], False)],
         "has strides",
     ),
+    "a conv state with gaps between tokens": (
+        [StateTensor(torch.zeros(3, 4, 6)[:, :, :5], True)],
+        "has strides",
+    ),
+    "a conv state that skips tokens": (
+        [StateTensor(torch.zeros(3, 8, 6)[:, ::2], True)],
+        "strides",
+    ),
+    "blocks of one memory": (
+        [StateTensor(torch.zeros(4, 6).expand(3, 4, 6), True)],
+        "share memory",
+    ),
     "no tensor": ([StateTensor([1, 2], False)], "is a list"),
 }
+
+
+def test_rows_of_one_memory_are_refused():
+    rows = torch.zeros(3, 1, 6).expand(3, 4, 6)
+    with pytest.raises(UsageError, match="share memory"):
+        state_table([StateTensor(rows, True)], conv_dim_first=True)
 
 
 @pytest.mark.parametrize(("states", "message"), REFUSED.values(), ids=REFUSED.keys())

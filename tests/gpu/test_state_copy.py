@@ -40,7 +40,7 @@ def test_real_states_start_a_step_with_the_default_shape(place, dim_first):
 @pytest.mark.parametrize("tiles", [1, 16, 64])
 def test_real_states_are_moved_within_their_block_without_a_race(place, dim_first, tiles):
     world = make_world("cuda", real(dim_first), rows=3, columns=8)
-    shape = replace(copy_shape(), tiles=tiles)
+    shape = replace(copy_shape(2**21), tiles=tiles)
     counts = [(5, 61, 4), (5, 60, 4), (5, 59, 4)]
     _, accepted = check_postprocess(place, world, [4, 4, 5], [3, 3, 3], counts, shape=shape)
     assert accepted == [1, 1, 1]
@@ -58,7 +58,7 @@ def test_every_variant_of_the_benchmark_copies_every_byte(model):
     shape = replace(CACHE_SHAPES[model], layers=2)
     pool = Pool(shape, (3,))
     blocks = pool.sets(3)[1]
-    for variant in [*compared(), *swept()]:
+    for variant in [*compared(shape), *swept(shape)]:
         pool.spoil(blocks)
         assert not pool.copied(blocks)
         variant.call(pool, blocks)()

@@ -154,26 +154,21 @@ def test_an_empty_batch_launches_nothing(place, monkeypatch):
     batch_memcpy(none, none, none.int())
 
 
+NUMBERS = torch.arange(4)
+
+
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("name", "value", "named"),
     [
-        ({"sizes": torch.ones(3, dtype=torch.int32)}, "sizes has shape"),
-        ({"sizes": torch.ones(2)}, "sizes is float32"),
-        ({"dst_ptrs": torch.ones(2, dtype=torch.int32)}, "dst_ptrs is int32"),
-        ({"src_ptrs": torch.ones(4, dtype=torch.int64)[::2]}, "src_ptrs is strided"),
-        ({"src_ptrs": [1, 2]}, "src_ptrs is a list"),
+        ("sizes", lambda numbers: numbers[:3].int(), "sizes has shape"),
+        ("sizes", lambda numbers: numbers[:2].float(), "sizes is float32"),
+        ("dst_ptrs", lambda numbers: numbers[:2].int(), "dst_ptrs is int32"),
+        ("src_ptrs", lambda numbers: numbers[::2], "src_ptrs is strided"),
+        ("src_ptrs", lambda numbers: numbers.tolist(), "src_ptrs is a list"),
     ],
-    ids=str,
 )
-def test_a_batch_that_does_not_fit_is_refused(place, change, named):
-    fitting = {
-        "src_ptrs": torch.ones(2, dtype=torch.int64),
-        "dst_ptrs": torch.ones(2, dtype=torch.int64),
-        "sizes": torch.ones(2, dtype=torch.int32),
-    }
-    arguments = {
-        name: value.to(place.device) if isinstance(value, torch.Tensor) else value
-        for name, value in {**fitting, **change}.items()
-    }
+def test_a_batch_that_does_not_fit_is_refused(place, name, value, named):
+    numbers = NUMBERS.to(place.device)
+    fitting = {"src_ptrs": numbers[:2], "dst_ptrs": numbers[:2], "sizes": numbers[:2].int()}
     with pytest.raises(UsageError, match=named):
-        batch_memcpy(**arguments)
+        batch_memcpy(**{**fitting, name: value(numbers)})
