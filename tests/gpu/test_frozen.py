@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 
-import descriptor_kernels
 import pytest
 import sample_kernels
 import torch
 import triton
 from launching import counted_runs
 from triton import knobs
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 import launchkit
 from launchkit.errors import FrozenArgumentError
@@ -131,24 +129,6 @@ def test_handle_of_the_second_gpu_is_called_from_the_first():
     assert torch.equal(x, y)
     with pytest.raises(FrozenArgumentError, match="on cuda:1"):
         handle(x.to("cuda:0"), y, 4096)
-
-
-@pytest.mark.parametrize("padding", ["zero", "nan"])
-def test_frozen_descriptor_reads_its_block(padding):
-    source = torch.randn(96, 64, device="cuda").half()
-    descriptor = TensorDescriptor.from_tensor(source, [32, 16], padding=padding)
-    out = torch.empty(32 * 16, dtype=torch.float16, device="cuda")
-    handle = launchkit.freeze(
-        descriptor_kernels.copy_block, (1,), descriptor, out, 3, 5, 32, 16,
-        varying=("out_ptr", "row"),
-    )  # fmt: skip
-    for row in (3, 7, 80):
-        out = torch.full((32, 16), 9.0, dtype=torch.float16, device="cuda")
-        handle(out, row)
-        expected = torch.full((32, 16), 0.0 if padding == "zero" else float("nan")).half()
-        inside = source[row : row + 32, 5:21].cpu()
-        expected[: len(inside)] = inside
-        assert torch.equal(out.cpu().nan_to_num(7.0), expected.nan_to_num(7.0))
 
 
 def test_frozen_autotuned_kernel_uses_the_config_of_the_store():
