@@ -61,12 +61,41 @@ static int count_change(PyDict_WatchEvent Py_UNUSED(event), PyObject *Py_UNUSED(
   changes++;
   return 0;
 }
+
+/* Store or, with NULL, delete an attribute: is it counted? */
+static bool is_told(PyObject *object, const char *name, PyObject *value) {
+  uint64_t before = changes;
+  return PyObject_SetAttrString(object, name, value) == 0 && changes != before;
+}
+
+/* 3.13.0 tells nothing of an attribute that is stored in an object, only of what is stored in the
+ * object's dictionary. */
+static bool tells_of_attributes(void) {
+  PyObject *kind = PyObject_CallFunction((PyObject *)&PyType_Type, "s(){}", "Probe");
+  PyObject *object = kind == NULL ? NULL : PyObject_CallNoArgs(kind), *dict = NULL;
+  bool told = false;
+  if (object != NULL && PyObject_SetAttrString(object, "kept", Py_None) == 0)
+    dict = PyObject_GenericGetDict(object, NULL);
+  if (dict != NULL && PyDict_Watch(watcher, dict) == 0)
+    told = is_told(object, "kept", Py_True) && is_told(object, "new", Py_True) &&
+           is_told(object, "kept", NULL);
+  PyErr_Clear();
+  Py_XDECREF(dict);
+  Py_XDECREF(object);
+  Py_XDECREF(kind);
+  return told;
+}
 #endif
 
-/* Once; where all of Python's watchers are taken, dictionaries are looked into. */
+/* Once; where all of Python's watchers are taken, or do not tell all, dictionaries are looked
+ * into. */
 void make_watcher(void) {
 #if PY_VERSION_HEX >= 0x030C0000
   watcher = PyDict_AddWatcher(count_change);
+  if (watcher >= 0 && !tells_of_attributes()) {
+    PyDict_ClearWatcher(watcher);
+    watcher = -1;
+  }
   if (watcher < 0)
     PyErr_Clear();
 #endif
