@@ -5,7 +5,6 @@ A tensor map that the GPU refuses ends the CUDA context of its process.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,7 +47,6 @@ print("equal")
 """
 
 
-@cache
 def outcome(dtype: str, block: tuple[int, int], padding: str, frozen: bool) -> str:
     code = PROGRAM.format(
         support=str(Path(__file__).parents[1] / "support"),
