@@ -98,3 +98,13 @@ def flat_strides(state: torch.Tensor) -> tuple[int, int, int] | None:
     if headdim == 1 or outer == dstate * inner:
         return row, head, inner
     return None
+
+
+def rows_are_dense(state: torch.Tensor) -> bool:
+    """Whether the elements of every row lie one behind the other; rows may lie anywhere."""
+    expected = 1
+    for size, stride in zip(reversed(state.shape[1:]), reversed(state.stride()[1:]), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True

@@ -83,7 +83,7 @@ def gather_initial_states(
     Raises UsageError for shapes, dtypes or devices that do not fit, and slots that are not dense.
     """
     num_seqs = check_slots(_OP, state, indices, has_initial_state, "state", "indices", None)
-    if not rows_are_dense(state):
+    if not arguments.rows_are_dense(state):
         problem = f"has strides {state.stride()}, so a slot of it is not dense"
         raise arguments.refusal(_OP, "state", problem, "Pass a cache with dense slots.")
     require_launchable(_OP, state)
@@ -151,13 +151,3 @@ def check_slots(
             raise arguments.wrong_shape(op, name, has_initial_state, f"(S,) with S {count}")
         arguments.require_tensor(op, name, has_initial_state, (torch.bool,), state.device)
     return count
-
-
-def rows_are_dense(state: torch.Tensor) -> bool:
-    """Whether the elements of every row lie one behind the other; rows may lie anywhere."""
-    expected = 1
-    for size, stride in zip(reversed(state.shape[1:]), reversed(state.stride()[1:]), strict=True):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True

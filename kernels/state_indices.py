@@ -12,7 +12,6 @@ that takes a launch for each group remains for callers without that buffer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 import triton
@@ -23,6 +22,7 @@ from launchkit.kernels import arguments
 from launchkit.kernels.overlap import refuse_overlaps
 from launchkit.kernels.placement import device_guard, require_launchable
 from launchkit.kernels.state_copy.layout import BlockTables, block_tables
+from launchkit.kernels.state_copy.protocols import MambaSpec
 
 NULL_BLOCK = 0
 """The block that no request owns: what rows without a state point to."""
@@ -263,22 +263,10 @@ def _look_up(
         )
 
 
-class MambaBlocks(Protocol):
-    """What is needed of a KV-cache group's description; an engine's own object fits."""
-
-    @property
-    def block_size(self) -> int:
-        """Tokens of a cache block."""
-
-    @property
-    def num_speculative_blocks(self) -> int:
-        """Blocks behind a request's current one that speculative tokens may use."""
-
-
 def mamba_get_block_table_tensor(
     block_table: torch.Tensor,
     seq_lens: torch.Tensor,
-    kv_cache_spec: MambaBlocks,
+    kv_cache_spec: MambaSpec,
     mamba_cache_mode: str,
     precomputed: torch.Tensor | None = None,
 ) -> torch.Tensor:

@@ -20,7 +20,6 @@ import triton.language as tl
 
 from launchkit import launch, planned
 from launchkit.kernels import arguments
-from launchkit.kernels.initial_states import rows_are_dense
 from launchkit.kernels.overlap import refuse_overlaps, refuse_self_overlap
 from launchkit.kernels.placement import device_guard, require_launchable
 from launchkit.kernels.ssd import checks
@@ -301,7 +300,7 @@ def _check_states(chunk_states: torch.Tensor, ssm_state: torch.Tensor) -> None:
     checks.require_sizes(_OP, "chunk_states", chunk_states, "nchunks, H, P, N", None, *sizes)
     for name, tensor in (("ssm_state", ssm_state), ("chunk_states", chunk_states)):
         arguments.require_tensor(_OP, name, tensor, arguments.STATE_DTYPES, ssm_state.device)
-        if not rows_are_dense(tensor):
+        if not arguments.rows_are_dense(tensor):
             problem = f"has strides {tensor.stride()}, so a state of it is not dense"
             raise arguments.refusal(_OP, name, problem, "Pass it with dense states.")
     refuse_self_overlap(_OP, "ssm_state", ssm_state)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from launchkit.kernels import arguments
-from launchkit.kernels.initial_states import check_slots, launch_gather, rows_are_dense
+from launchkit.kernels.initial_states import check_slots, launch_gather
 from launchkit.kernels.overlap import ranges_cross
 from launchkit.kernels.ssd import checks
 from launchkit.kernels.ssd.state_arguments import Strides
@@ -49,7 +49,7 @@ def check_starts(
     checks.require_sizes(op, name, cache, "slots, H, P, N", None, *sizes)
     arguments.require_tensor(op, name, cache, arguments.STATE_DTYPES, device)
     check_slots(op, cache, indices, has_initial, name, "initial_state_indices", num_seqs)
-    if not rows_are_dense(cache):
+    if not arguments.rows_are_dense(cache):
         problem = f"has strides {cache.stride()}, so a slot of it is not dense"
         raise arguments.refusal(op, name, problem, "Pass a cache with dense slots.")
     return CachedStarts(cache, indices, has_initial)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from launchkit.errors import UsageError
+from launchkit.kernels import arguments
 from launchkit.kernels.state_copy.copy_specs import (
     StateKind,
     is_conv_state_dim_first,
@@ -206,7 +207,7 @@ class AddressFormula:
         is_conv = np.array([each.is_conv for each in table.states])
         block_bytes = np.array([state[:1].numel() * state.element_size() for state in states])
         for layer, state, size in zip(layers, states, block_bytes.tolist(), strict=True):
-            if size > _LARGEST_BYTES or not state[:1].squeeze(0).is_contiguous():
+            if size > _LARGEST_BYTES or not arguments.rows_are_dense(state):
                 raise _unfit(layer, state, size)
         token_bytes = table.inner_sizes.numpy() * table.elem_sizes.numpy()
         picks = 3 * table.group_indices.numpy().astype(np.intp)

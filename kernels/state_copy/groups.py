@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from launchkit.errors import UsageError
+from launchkit.kernels import arguments
 from launchkit.kernels.state_copy.copy_specs import StateKind, is_conv_state_dim_first, kind_of
 from launchkit.kernels.state_copy.layout import StateTensor
 from launchkit.kernels.state_copy.protocols import (
@@ -147,7 +148,7 @@ def _problem(each: LayerState, kind: StateKind | None) -> tuple[str, str] | None
         return f"has a conv state of shape {shape}, not 3-D", wanted
     # Channels of the DS layout may lie apart: they are copied one by one.
     inner = state[:, :1] if is_conv and is_conv_state_dim_first() else state
-    if not inner[:1].squeeze(0).is_contiguous():
+    if not arguments.rows_are_dense(inner):
         problem = f"has a state of shape {shape} with strides {state.stride()}"
         return problem, "Pass states whose blocks have no gaps inside"
     return None

@@ -148,11 +148,11 @@ def _facts(
             _require_dense(name, tensor, tensor.stride(2) == 1 or width == 1)
             rows, row_stride = tensor.shape[1], tensor.stride(1) * size
         else:
-            _require_dense(name, tensor, _is_dense(tensor))
+            _require_dense(name, tensor, arguments.rows_are_dense(tensor))
     else:
         if tensor.dim() < 1:
             raise arguments.wrong_shape(_OP, name, tensor, "(blocks, ...)")
-        _require_dense(name, tensor, _is_dense(tensor))
+        _require_dense(name, tensor, arguments.rows_are_dense(tensor))
         inner = math.prod(tensor.shape[1:])
     return (
         signed_address(tensor.data_ptr()), tensor.stride(0) * size, size, inner, width,
@@ -165,11 +165,6 @@ def _tensor_of(name: str, state: object) -> torch.Tensor:
         raise arguments.refusal(_OP, name, f"is a {type(state).__name__}", "Pass a StateTensor.")
     arguments.sizes_of(_OP, name, state.tensor)
     return state.tensor
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether each block of a state tensor is contiguous; the blocks may lie apart."""
-    return tensor.shape[0] == 0 or tensor[0].is_contiguous()
 
 
 def _require_dense(name: str, tensor: torch.Tensor, dense: bool) -> None:
