@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import logging
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -137,6 +139,26 @@ def read_tensors_directly(extension: ModuleType) -> bool:
     release = getattr(aoti, "alloc_tensors_by_stealing_from_void_ptrs", None)
     if make is None or release is None:
         return False
+    found: list[bool] = []
+
+    def prove() -> None:
+        # Whatever torch raises here, tensors are read without this.
+        with contextlib.suppress(Exception):
+            found.append(_reads_probes(extension, make, release))
+
+    try:
+        # Torch's modes and transforms, which may be entered here, are those of a thread.
+        thread = threading.Thread(target=prove, name="launchkit-probes", daemon=True)
+        thread.start()
+    except RuntimeError:  # no thread can start: the interpreter ends
+        return False
+    thread.join()
+    return found == [True]
+
+
+def _reads_probes(
+    extension: ModuleType, make: Callable[..., Any], release: Callable[..., Any]
+) -> bool:
     tensors = _probes()
     handles = make(tensors)
     try:
