@@ -53,6 +53,7 @@ static CallShape *make_shape(ShapeTable *shapes, PyObject *keywords, Py_ssize_t 
   }
   shape->count = count;
   shape->option_count = 0;
+  shape->complete = -1;
   for (Py_ssize_t i = 0; i < count; i++) {
     PyObject *name = PyTuple_GET_ITEM(keywords, i);
     /* A subclass of str may compare as it likes. */
@@ -79,7 +80,7 @@ static CallShape *make_shape(ShapeTable *shapes, PyObject *keywords, Py_ssize_t 
 }
 
 /* Where the keywords of a call go; NULL with an exception, or without one: not bindable here. */
-const CallShape *find_shape(ShapeTable *shapes, PyObject *keywords) {
+CallShape *find_shape(ShapeTable *shapes, PyObject *keywords) {
   int last = shapes->last;
   if (shapes->count > 0 && shapes->kept[last]->keywords == keywords)
     return shapes->kept[last];
@@ -147,10 +148,12 @@ int bind_call(Core *core, Call *call, const Derivation *derivation, PyObject *co
   int count = core->param_count;
   memset(values + nargs, 0, (count - nargs) * sizeof *values);
   call->option_count = 0;
+  Py_ssize_t *complete = &core->complete;
   if (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0) {
-    const CallShape *shape = find_shape(&core->shapes, kwnames);
+    CallShape *shape = find_shape(&core->shapes, kwnames);
     if (shape == NULL)
       return misfit(core, derivation, args, nargs, kwnames);
+    complete = &shape->complete;
     /* Copied: the shape may be gone once Python code has run. */
     call->option_count = shape->option_count;
     for (int i = 0; i < shape->option_count; i++) {
@@ -168,6 +171,9 @@ int bind_call(Core *core, Call *call, const Derivation *derivation, PyObject *co
   }
   if (derivation != NULL && !derive(core, values, derivation))
     return 0;
+  if (*complete == nargs && derivation == NULL)
+    return 1;
+  bool defaults = derivation != NULL;
   for (int i = 0; i < count; i++) {
     bool given = values[i] != NULL, supplied = core->flags[i] & IS_SUPPLIED;
     if (given != supplied)
@@ -175,6 +181,9 @@ int bind_call(Core *core, Call *call, const Derivation *derivation, PyObject *co
     if (supplied || core->params[i].fallback == NULL)
       return misfit(core, derivation, args, nargs, kwnames);
     values[i] = core->params[i].fallback;
+    defaults = true;
   }
+  if (!defaults)
+    *complete = nargs;
   return 1;
 }

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from launchkit.dispatch import plan as plan_module
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.native import premises
@@ -19,6 +21,8 @@ from launchkit.dispatch.plan import ConfigPin, LaunchPlan
 _EXACT, _SPECIALIZED, _ALIGNED, _SUPPLIED = 1, 2, 4, 8
 # Device types of DLPack.
 _CPU, _CUDA = 1, 2
+# A dictionary and a key, as the core reads the current device.
+_FIRST_DEVICE = ({"device": 0}, "device")
 
 MAX_PARAMS = 256
 """Parameters of a kernel that the C core serves."""
@@ -117,12 +121,14 @@ class CCore:
             if watches is None:
                 return
             source = seam.device_source()
+            # With one GPU nobody needs to ask which is the current one, or a tensor's.
+            one = source.tensors_on_cuda and torch.cuda.device_count() == 1
             self._core.arm(
                 watches,
-                source.device,
+                _FIRST_DEVICE if one else source.device,
                 source.stream,
                 _CUDA if source.tensors_on_cuda else _CPU,
-                source.tensors_on_cuda,
+                source.tensors_on_cuda and not one,
             )
 
     def _watched(self, find: Callable[..., premises.Watches | None], *args: Any) -> Any:

@@ -75,6 +75,7 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
   core->choose_only = choose_only;
   core->plans.limit = limit > 0 ? limit : 1;
   core->generation = 1;
+  core->complete = -1;
   if (autotuner != Py_None) {
     core->autotuner = Py_NewRef(autotuner);
     core->autotuner_dict = PyObject_GenericGetDict(autotuner, NULL);

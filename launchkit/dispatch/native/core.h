@@ -202,6 +202,7 @@ typedef struct {
 typedef struct {
   PyObject *keywords; /* the tuple; held, so that its address is not used for another one */
   Py_ssize_t count;
+  Py_ssize_t complete; /* with so many positions nothing else is missing; -1: not known */
   int option_count;
   int options[MAX_OPTIONS]; /* indices of keywords that are no parameters */
   int16_t slots[];          /* parameter of each keyword, -1 for an option */
@@ -231,6 +232,7 @@ typedef struct {
   PyObject_HEAD
   vectorcallfunc vectorcall;
   int param_count, positional_count;
+  Py_ssize_t complete; /* as in a CallShape, of calls without keywords */
   Param *params;
   uint8_t *flags;      /* of each parameter */
   PyObject *binder;    /* raises what a wrong call raises */
@@ -289,7 +291,7 @@ typedef struct {
 /* bind.c.  1: bound, 0: miss, -1: exception. With a derivation every misfit is a miss. */
 int bind_call(Core *core, Call *call, const Derivation *derivation, PyObject *const *args,
               Py_ssize_t nargs, PyObject *kwnames);
-const CallShape *find_shape(ShapeTable *shapes, PyObject *keywords);
+CallShape *find_shape(ShapeTable *shapes, PyObject *keywords);
 void drop_shapes(ShapeTable *shapes);
 
 /* guard.c.  1: the key is made, 0: miss, -1: exception. `add`: number new constants. */
@@ -303,7 +305,8 @@ typedef struct {
   int32_t device_type, device_index;
 } TensorFacts;
 
-int read_directly(PyObject *tensor, TensorFacts *facts);
+/* Without `index`, its device's is taken for 0. */
+int read_directly(PyObject *tensor, TensorFacts *facts, bool index);
 int read_exchanged(PyObject *tensor, TensorFacts *facts);
 int read_by_methods(PyObject *tensor, TensorFacts *facts, PyObject **dtype);
 PyObject *read_tensors_directly(PyObject *module, PyObject *probes);

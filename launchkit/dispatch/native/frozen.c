@@ -44,7 +44,7 @@ static bool bind_given(const Frozen *frozen, Given *given, PyObject *const *args
 /* 1: read, 0: not readable, -1: exception. */
 int describe(PyObject *tensor, TensorFacts *facts) {
   if (rt.tensor_offset != 0)
-    return read_directly(tensor, facts);
+    return read_directly(tensor, facts, true);
   return rt.read_tensor != NULL ? read_exchanged(tensor, facts) : 0;
 }
 

@@ -79,7 +79,7 @@ static int constant_number(Core *core, Param *param, PyObject *value, bool add, 
 /* Describe a tensor: its dtype as a word, where it is, and its address. */
 static inline int read_tensor(Core *core, PyObject *tensor, bool add, TensorFacts *facts) {
   if (rt.tensor_offset != 0)
-    return read_directly(tensor, facts);
+    return read_directly(tensor, facts, core->device_index_counts);
   if (rt.read_tensor != NULL)
     return read_exchanged(tensor, facts);
   PyObject *dtype;
@@ -153,6 +153,23 @@ static int dtype_word(Core *core, PyObject *value, bool add, uint64_t *word) {
 }
 
 /* 1: done, 0: miss, -1: exception. */
+static inline int tensor_word(Core *core, Call *call, int index, bool add) {
+  TensorFacts facts;
+  int read = read_tensor(core, call->values[index], add, &facts);
+  if (read != 1)
+    return read;
+  /* Elsewhere: the launch is made there, or by Triton, which refuses some. */
+  if (facts.device_type != core->device_type ||
+      (core->device_index_counts && facts.device_index != call->device))
+    return 0;
+  uint64_t aligned = (core->flags[index] & ALIGNED) && (facts.address & 15) == 0;
+  call->codes[index] = TENSOR;
+  call->bits[index] = facts.address;
+  call->words[call->word_count++] = TENSOR | aligned << 8 | facts.dtype << 16;
+  return 1;
+}
+
+/* The same. */
 static int value_words(Core *core, Call *call, int index, bool add) {
   PyObject *value = call->values[index];
   uint64_t *words = &call->words[call->word_count];
@@ -163,24 +180,11 @@ static int value_words(Core *core, Call *call, int index, bool add) {
     call->word_count += 2;
     return exact_word(core, &core->params[index], value, add, code, bits, words);
   }
+  if (is_tensor(value) && !core->choose_only)
+    return tensor_word(core, call, index, add);
   call->word_count++;
   if (core->choose_only && value != Py_None)
     return dtype_word(core, value, add, words);
-  if (is_tensor(value)) {
-    TensorFacts facts;
-    int read = read_tensor(core, value, add, &facts);
-    if (read != 1)
-      return read;
-    /* Of tensors elsewhere Triton accepts some and refuses others, one by one. */
-    if (facts.device_type != core->device_type ||
-        (core->device_index_counts && facts.device_index != call->device))
-      return 0;
-    uint64_t aligned = (flags & ALIGNED) && (facts.address & 15) == 0;
-    *code = TENSOR;
-    *bits = facts.address;
-    words[0] = TENSOR | aligned << 8 | facts.dtype << 16;
-    return 1;
-  }
   if (!scalar_bits(value, code, bits))
     return 0;
   words[0] = *code;
@@ -249,7 +253,8 @@ int make_key(Core *core, Call *call, bool add) {
       call->word_count += 1 + exact;
       continue;
     }
-    int made = value_words(core, call, i, add);
+    bool tensor = is_tensor(value) && !core->choose_only && !(core->flags[i] & IS_EXACT);
+    int made = tensor ? tensor_word(core, call, i, add) : value_words(core, call, i, add);
     if (made != 1)
       return made;
   }

@@ -51,7 +51,7 @@ static int bind_op(OpCore *core, OpCall *call, const Given *given) {
     memcpy(values, given->args, nargs * sizeof *values);
   memset(values + nargs, 0, (count - nargs) * sizeof *values);
   if (given->kwnames != NULL && PyTuple_GET_SIZE(given->kwnames) > 0) {
-    const CallShape *shape = find_shape(&core->shapes, given->kwnames);
+    CallShape *shape = find_shape(&core->shapes, given->kwnames);
     if (shape == NULL || shape->option_count > 0)
       return PyErr_Occurred() ? -1 : 0;
     for (Py_ssize_t i = 0; i < shape->count; i++) {

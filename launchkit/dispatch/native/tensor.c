@@ -36,29 +36,29 @@ static bool find_torch_c(void) {
          torch_c.address;
 }
 
-static int read_at(PyObject *tensor, Py_ssize_t offset, TensorFacts *facts, int32_t *layout) {
+static inline int read_at(PyObject *tensor, Py_ssize_t offset, TensorFacts *facts, bool index) {
   void *handle = (char *)tensor + offset;
-  int32_t dtype;
+  int32_t dtype, type, layout;
   void *address;
-  if (*(void **)handle == NULL || torch_c.layout(handle, layout) != 0)
+  facts->device_index = 0;
+  if (*(void **)handle == NULL || torch_c.device_type(handle, &type) != 0 ||
+      torch_c.dtype(handle, &dtype) != 0 ||
+      (index && torch_c.device_index(handle, &facts->device_index) != 0))
     return 0;
-  /* Only strided ones have an address for Python; this interface gives mkldnn ones one, too. */
-  if (*layout != torch_c.strided || torch_c.dtype(handle, &dtype) != 0 ||
-      torch_c.device_type(handle, &facts->device_type) != 0 ||
-      torch_c.device_index(handle, &facts->device_index) != 0 ||
-      torch_c.address(handle, &address) != 0)
+  /* Only strided ones have an address for Python. Here mkldnn ones, which the GPU has none of,
+   * have one, too; of all others the address is refused. */
+  if (type != TORCH_CUDA && (torch_c.layout(handle, &layout) != 0 || layout != torch_c.strided))
+    return 0;
+  if (torch_c.address(handle, &address) != 0)
     return 0;
   facts->dtype = (uint32_t)dtype;
   facts->address = (uint64_t)(uintptr_t)address;
-  facts->device_type = facts->device_type == TORCH_CUDA  ? DL_CUDA
-                       : facts->device_type == TORCH_CPU ? DL_CPU
-                                                         : -1;
+  facts->device_type = type == TORCH_CUDA ? DL_CUDA : type == TORCH_CPU ? DL_CPU : -1;
   return 1;
 }
 
-int read_directly(PyObject *tensor, TensorFacts *facts) {
-  int32_t layout;
-  return read_at(tensor, rt.tensor_offset, facts, &layout);
+int read_directly(PyObject *tensor, TensorFacts *facts, bool index) {
+  return read_at(tensor, rt.tensor_offset, facts, index);
 }
 
 /* ---- where the at::Tensor stands, proven with tensors whose handles are known ---- */
@@ -98,14 +98,14 @@ static Py_ssize_t common_place(const Probe *probes, Py_ssize_t count) {
 
 /* The others must be read as they are, and one that is not strided not at all. */
 static bool reads_right(const Probe *probes, Py_ssize_t count, Py_ssize_t place) {
-  int32_t first[2] = {0, 0}, layout;
+  int32_t first[2] = {0, 0};
   for (Py_ssize_t i = 0; i < count; i++) {
     TensorFacts facts;
     int32_t dtype;
     void *handle = (char *)probes[i].tensor + place;
     if (i == 0 && torch_c.layout(handle, &torch_c.strided) != 0)
       return false;
-    if (read_at(probes[i].tensor, place, &facts, &layout) != probes[i].strided)
+    if (read_at(probes[i].tensor, place, &facts, true) != probes[i].strided)
       return false;
     if (torch_c.dtype(handle, &dtype) != 0)
       return false;
