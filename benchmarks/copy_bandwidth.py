@@ -181,7 +181,7 @@ def _captured(
 
     The graph holds addresses alone: the sets have to live as long as it.
     """
-    sets = pool.sets(reqs, variant.in_order)
+    sets = pool.sets(reqs)
     calls = [variant.call(pool, blocks) for blocks in sets]
     calls[0]()
     graph = torch.cuda.CUDAGraph()

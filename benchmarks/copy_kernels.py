@@ -74,66 +74,6 @@ def _copy_tile_of(src, dst, count, tile, tiles, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _load(pointers, mask, POLICY: tl.constexpr):
-    if POLICY == ".cg" or POLICY == ".ca":
-        return tl.load(pointers, mask=mask, cache_modifier=POLICY)
-    else:
-        return tl.load(pointers, mask=mask, eviction_policy=POLICY)
-
-
-@triton.jit
-def _store(pointers, held, mask, POLICY: tl.constexpr):
-    if POLICY == ".cs" or POLICY == ".cg" or POLICY == ".wt":
-        tl.store(pointers, held, mask=mask, cache_modifier=POLICY)
-    else:
-        tl.store(pointers, held, mask=mask, eviction_policy=POLICY)
-
-
-@triton.jit
-def _copy_words(
-    src, dst, first, end,
-    BLOCK: tl.constexpr, AHEAD: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr,
-):  # fmt: skip
-    """Copy 64-bit words; with AHEAD the next block is read before a store."""
-    offs = tl.arange(0, BLOCK)
-    if AHEAD:
-        held = _load(src + first + offs, offs < tl.minimum(end - first, BLOCK).to(tl.int32), LOADS)
-        for start in range(first, end, BLOCK):
-            mask = offs < tl.minimum(end - start, BLOCK).to(tl.int32)
-            later = start + BLOCK
-            ahead = offs < tl.minimum(end - later, BLOCK).to(tl.int32)
-            following = _load(src + later + offs, ahead, LOADS)
-            _store(dst + start + offs, held, mask, STORES)
-            held = following
-    else:
-        for start in range(first, end, BLOCK):
-            mask = offs < tl.minimum(end - start, BLOCK).to(tl.int32)
-            held = _load(src + start + offs, mask, LOADS)
-            _store(dst + start + offs, held, mask, STORES)
-
-
-@triton.jit
-def _copy_tile(
-    batch, first, end, fixed, dst_col_ptr, src_col_ptr, table_stride, idx_mapping_ptr,
-    BLOCK: tl.constexpr, AHEAD: tl.constexpr, NARROW: tl.constexpr, LOADS: tl.constexpr,
-    STORES: tl.constexpr,
-):  # fmt: skip
-    base, stride, table = fixed
-    slot = tl.load(idx_mapping_ptr + batch)
-    table += slot * table_stride
-    src_col = tl.load(src_col_ptr + slot)
-    dst_col = tl.load(dst_col_ptr + slot)
-    if (src_col >= 0) & (src_col != dst_col):
-        src = base + tl.load(table + src_col).to(tl.int64) * stride
-        dst = base + tl.load(table + dst_col).to(tl.int64) * stride
-        src_words, dst_words = src.to(tl.pointer_type(tl.int64)), dst.to(tl.pointer_type(tl.int64))
-        if not NARROW:
-            src_words = tl.multiple_of(((src >> 4) << 4).to(tl.pointer_type(tl.int64)), 16)
-            dst_words = tl.multiple_of(((dst >> 4) << 4).to(tl.pointer_type(tl.int64)), 16)
-        _copy_words(src_words, dst_words, first, end, BLOCK, AHEAD, LOADS, STORES)
-
-
-@triton.jit
 def _load_fixed(
     state, tables_ptr, bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr,
     groups_ptr,
@@ -147,46 +87,54 @@ def _load_fixed(
     return (size * tl.maximum(width, 1) >> 4) << 1, (base, stride, table)
 
 
-@triton.jit(do_not_specialize=["num_reqs", "num_states"])
+@triton.jit
+def _copy_words(
+    src, dst, first, end, BLOCK: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr
+):
+    """Copy 64-bit words, 16 bytes an access."""
+    src = tl.multiple_of(((src >> 4) << 4).to(tl.pointer_type(tl.int64)), 16)
+    dst = tl.multiple_of(((dst >> 4) << 4).to(tl.pointer_type(tl.int64)), 16)
+    offs = tl.arange(0, BLOCK)
+    for start in range(first, end, BLOCK):
+        mask = offs < tl.minimum(end - start, BLOCK).to(tl.int32)
+        held = tl.load(src + start + offs, mask=mask, eviction_policy=LOADS)
+        tl.store(dst + start + offs, held, mask=mask, eviction_policy=STORES)
+
+
+@triton.jit(do_not_specialize=["num_reqs"])
 def candidate_copy_kernel(
     dst_col_ptr, src_col_ptr, bias_ptr, tables_ptr, table_stride: tl.int64, bases_ptr,
     strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr, groups_ptr, row_counts_ptr,
-    row_strides_ptr, idx_mapping_ptr, num_reqs, num_states,
-    BLOCK: tl.constexpr, TILES: tl.constexpr, STATE_MAJOR: tl.constexpr, AHEAD: tl.constexpr,
-    LOADS: tl.constexpr, STORES: tl.constexpr, PERSISTENT: tl.constexpr,
-    WAIT_FIRST: tl.constexpr, LATE: tl.constexpr, NARROW: tl.constexpr,
+    row_strides_ptr, idx_mapping_ptr, num_reqs,
+    BLOCK: tl.constexpr, TILES: tl.constexpr, LOADS: tl.constexpr, STORES: tl.constexpr,
+    LATE: tl.constexpr,
 ):  # fmt: skip
-    """Copies in 16 bytes an access, NARROW in 8, convolutional states in tiles too; one axis.
+    """launchkit's form of copy without what it must know of other states; its grid.
 
-    Neighbouring programs copy tiles of one state. STATE_MAJOR: then of the next request, not of
-    its next state. AHEAD: loads run a block ahead. PERSISTENT: a few programs walk all tiles.
-    What no step changes is read before the predecessor has ended, but not with WAIT_FIRST.
-    LATE: the successor may start once this copy has been issued, not at once.
+    LATE: the launch after this one may start once this copy has been issued, not at once.
     """
-    pid = tl.program_id(0)
-    total = num_reqs * num_states * TILES
+    tile = tl.program_id(0) % TILES
+    state = tl.program_id(0) // TILES
     if not LATE:
         gdc_launch_dependents()
-    if WAIT_FIRST:
+    count, fixed = _load_fixed(
+        state, tables_ptr, bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr, widths_ptr,
+        groups_ptr,
+    )  # fmt: skip
+    base, stride, table = fixed
+    per_tile = tl.cdiv(tl.cdiv(count, TILES), BLOCK) * BLOCK
+    first = tile * per_tile
+    # Empty tiles end here, all but one: a program has to have waited before the launch ends.
+    if (first < count) | (tile == 0):
         gdc_wait()
-    for item in range(pid, total if PERSISTENT else pid + 1, tl.num_programs(0)):
-        outer = item // TILES
-        state = outer // num_reqs if STATE_MAJOR else outer % num_states
-        batch = outer % num_reqs if STATE_MAJOR else outer // num_states
-        count, fixed = _load_fixed(
-            state, tables_ptr, bases_ptr, strides_ptr, elem_sizes_ptr, inner_sizes_ptr,
-            widths_ptr, groups_ptr,
-        )  # fmt: skip
-        tile = item % TILES
-        per_tile = tl.cdiv(tl.cdiv(count, TILES), BLOCK) * BLOCK
-        first = tile * per_tile
-        # Empty tiles end here, all but one: a program has to have waited before the launch ends.
-        if (first < count) | (tile == 0):
-            if not WAIT_FIRST:
-                gdc_wait()
-            _copy_tile(
-                batch, first, tl.minimum(first + per_tile, count), fixed, dst_col_ptr,
-                src_col_ptr, table_stride, idx_mapping_ptr, BLOCK, AHEAD, NARROW, LOADS, STORES,
-            )  # fmt: skip
+        slot = tl.load(idx_mapping_ptr + tl.program_id(1))
+        table += slot * table_stride
+        src_col = tl.load(src_col_ptr + slot)
+        dst_col = tl.load(dst_col_ptr + slot)
+        if (src_col >= 0) & (src_col != dst_col):
+            src = base + tl.load(table + src_col).to(tl.int64) * stride
+            dst = base + tl.load(table + dst_col).to(tl.int64) * stride
+            end = tl.minimum(first + per_tile, count)
+            _copy_words(src, dst, first, end, BLOCK, LOADS, STORES)
     if LATE:
         gdc_launch_dependents()

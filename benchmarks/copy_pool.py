@@ -63,18 +63,12 @@ class Pool:
         )
         self._device = device
 
-    def sets(self, reqs: int, in_order: bool = False) -> list[BlockSet]:
-        """Return disjoint sets of blocks for ``reqs`` requests each, in no order.
-
-        in_order: sources are neighbours in memory instead, and so are destinations.
-        """
+    def sets(self, reqs: int) -> list[BlockSet]:
+        """Return disjoint sets of blocks for ``reqs`` requests each, in no order."""
         count = sets_of(self.shape, reqs)
-        if in_order:
-            chosen = torch.arange(2 * reqs * count).view(count, 2, reqs).mT
-        else:
-            order = torch.randperm(self.blocks, generator=_generator("cpu", reqs))
-            chosen = order[: 2 * reqs * count].view(count, reqs, 2)
-        return [self._set(blocks.int()) for blocks in chosen]
+        order = torch.randperm(self.blocks, generator=_generator("cpu", reqs))
+        chosen = order[: 2 * reqs * count].view(count, reqs, 2).int()
+        return [self._set(blocks) for blocks in chosen]
 
     def _set(self, blocks: torch.Tensor) -> BlockSet:
         reqs = blocks.shape[0]

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from launchkit.benchmarks.copy_kernels import candidate_copy_kernel, simple_copy_kernel
 from launchkit.benchmarks.copy_pool import BlockSet, Pool
 from launchkit.benchmarks.shapes import CacheShape
@@ -29,27 +27,21 @@ class CopyVariant:
     block_size: int
     num_warps: int
     options: dict[str, Any] = field(default_factory=dict)
-    in_order: bool = False
-    """Whether the blocks are neighbours in memory, not scattered as an engine leaves them."""
 
     def call(self, pool: Pool, blocks: BlockSet) -> Callable[[], object]:
         """Return what launches this variant once on a set of blocks, with all looked up before."""
         states, tables = pool.states, blocks.tables
         reqs = len(blocks.src_col)
-        args: tuple[Any, ...] = (
+        args = (
             blocks.state_idx, blocks.src_col, blocks.token_bias, tables.pointers,
             tables.stride_req, states.base_addrs, states.block_strides, states.elem_sizes,
             states.inner_sizes, states.conv_widths, states.group_indices, states.dim_row_counts,
             states.dim_row_strides, blocks.idx_mapping, reqs,
         )  # fmt: skip
         grid: tuple[int, ...] = (reqs, len(states), self.tiles)
-        kernel, options = self._kernel()
-        if self.kernel == "launchkit":
+        if self.kernel in ("launchkit", "candidate"):
             grid = (self.tiles * len(states), reqs)
-        elif self.kernel == "candidate":
-            total = reqs * len(states) * self.tiles
-            args = (*args, len(states))
-            grid = (min(options["PERSISTENT"] * _multiprocessors() or total, total),)
+        kernel, options = self._kernel()
         launcher = kernel[grid]
         return lambda: launcher(*args, **options)
 
@@ -68,13 +60,8 @@ class CopyVariant:
 
 
 _CANDIDATE: dict[str, Any] = {
-    "STATE_MAJOR": False, "AHEAD": False, "LOADS": "evict_first", "STORES": "evict_first",
-    "PERSISTENT": 0, "WAIT_FIRST": False, "LATE": False, "NARROW": False, "launch_pdl": True,
+    "LOADS": "evict_first", "STORES": "evict_first", "LATE": False, "launch_pdl": True,
 }  # fmt: skip
-
-
-def _multiprocessors() -> int:
-    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
 
 
 def compared(model: CacheShape) -> list[CopyVariant]:
@@ -102,35 +89,28 @@ def swept(model: CacheShape) -> list[CopyVariant]:
 
 
 _SHAPES = (
-    (128, 1024, 4), (256, 1024, 4), (64, 2048, 8), (128, 2048, 8), (256, 2048, 8),
-    (32, 4096, 16), (64, 4096, 16), (128, 4096, 16), (128, 2048, 16), (32, 8192, 32),
-    (64, 8192, 32),
+    (128, 4096, 16, 40), (128, 4096, 16, 64), (64, 4096, 16, 40), (64, 4096, 16, 64),
+    (128, 2048, 16, 32), (128, 2048, 16, 40), (128, 2048, 16, 64), (256, 2048, 16, 40),
+    (128, 2048, 8, 40), (128, 2048, 8, 80), (256, 2048, 8, 40), (256, 2048, 8, 80),
+    (64, 8192, 16, 64), (64, 8192, 32, 32), (256, 1024, 8, 32), (256, 1024, 8, 56),
 )  # fmt: skip
-_PLAIN = {"LOADS": "", "STORES": ""}
+"""Tiles of a state, words of a block, warps and registers: the last decide how many programs fit on
+a multiprocessor, and DRAM likes few that copy neighbouring bytes."""
+
 _KNOBS: tuple[tuple[str, tuple[int, int, int], dict[str, Any]], ...] = (
-    ("wait_first", (128, 2048, 8), {"WAIT_FIRST": True}),
-    ("wait_first", (128, 4096, 16), {"WAIT_FIRST": True}),
-    ("plain", (128, 2048, 8), _PLAIN),
-    ("plain", (128, 4096, 16), _PLAIN),
-    ("narrow", (128, 4096, 16), {"NARROW": True, "maxnreg": 40}),
-    ("narrow_plain", (128, 2048, 8), {"NARROW": True, **_PLAIN}),
-    ("ahead", (32, 4096, 16), {"AHEAD": True}),
-    ("state_major", (128, 4096, 16), {"STATE_MAJOR": True}),
-    ("late", (128, 4096, 16), {"LATE": True}),
-    ("dense", (128, 2048, 8), {"maxnreg": 32}),
-    ("dense", (128, 4096, 16), {"maxnreg": 32}),
-    ("persistent2", (64, 4096, 16), {"PERSISTENT": 2}),
+    ("all", (64, 4096, 16), {}),
+    ("all", (128, 4096, 16), {}),
+    ("all", (128, 2048, 16), {}),
+    ("all", (256, 2048, 8), {}),
+    ("late", (128, 2048, 16), {"LATE": True}),
 )
 
 
 def _candidates() -> Iterator[CopyVariant]:
-    def candidate(label: str, shape: tuple[int, int, int], options: dict[str, Any]) -> CopyVariant:
-        name = f"{label}_{'x'.join(map(str, shape))}"
-        return CopyVariant(name, "candidate", *shape, options)
-
-    for shape in _SHAPES:
-        yield candidate("all", shape, {})
+    for tiles, block_size, warps, registers in _SHAPES:
+        name = f"launchkit_{tiles}x{block_size}x{warps}_{registers}"
+        options = {"maxnreg": registers}
+        yield CopyVariant(name, "launchkit", tiles, block_size, warps, options)
     for label, shape, options in _KNOBS:
-        yield candidate(label, shape, options)
-    # How much of the distance to the ceiling is due to blocks that lie apart.
-    yield replace(candidate("in_order", (128, 4096, 16), {"STATE_MAJOR": True}), in_order=True)
+        name = f"{label}_{'x'.join(map(str, shape))}"
+        yield CopyVariant(name, "candidate", *shape, options)

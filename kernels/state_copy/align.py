@@ -93,9 +93,9 @@ def precopy_mamba_align_fused_kernel(
 
     mamba_state_idx, src_col, token_bias: (slots,), or (reqs,) without HAS_IDX_MAPPING: the
     column to copy to, the one to copy from, and how many tokens further the state is. A
-    request whose ``src_col`` is -1 or its own column is left alone, and so is a batch row whose
-    ``idx_mapping`` is -1. Tables have a row per slot, or without BLOCK_TABLE_BY_SLOT one per
-    batch row.
+    request whose ``src_col`` is -1 or its own column, or whose bias is negative, is left alone,
+    and so is a batch row whose ``idx_mapping`` is -1. Tables have a row per slot, or without
+    BLOCK_TABLE_BY_SLOT one per batch row.
     """
     batch_idx, state_idx, tile_idx = place_in_grid(TEMPORAL_TILES, TILES_FIRST)
     if DEPENDENT:
@@ -116,7 +116,8 @@ def precopy_mamba_align_fused_kernel(
             src_col = tl.load(src_col_ptr + req_idx)
             dst_col = tl.load(mamba_state_idx_ptr + req_idx)
             token_bias = tl.load(token_bias_ptr + req_idx)
-            if (src_col >= 0) & (dst_col >= 0) & (src_col != dst_col):
+            # The bias is asked here for its load to join the others: no more waits than needed.
+            if (src_col >= 0) & (dst_col >= 0) & (token_bias >= 0) & (src_col != dst_col):
                 copy_loaded_state(
                     state, size, per_tile, req_idx if BLOCK_TABLE_BY_SLOT else batch_idx,
                     src_col, dst_col, token_bias, block_table_stride_req, tile_idx,

@@ -105,9 +105,9 @@ def copy_loaded_state(
     if CONV_STATE_DIM_FIRST:
         by_rows = is_conv & ((token_bias != 0) | (width * elem_size != row_stride))
     else:
-        row_bytes = inner * elem_size
-        src_addr += tl.where(is_conv, token_bias, 0) * row_bytes
-        copy_size = tl.where(is_conv, tl.maximum(width - token_bias, 0), 1) * row_bytes
+        shift = tl.where(is_conv, token_bias, 0) * (inner * elem_size)
+        src_addr += shift
+        copy_size = tl.maximum(size - shift, 0)
     if by_rows:
         if width > token_bias:
             _copy_rows(

@@ -1,8 +1,8 @@
 """Copies bytes between addresses: the device function of every state copy, and batched copies.
 
-A copy is split where the destination becomes aligned: a head and a tail of a few bytes, and a
-body of 64-bit words between them, in pairs of 16 bytes where source and destination have the
-same place in 16 bytes. Words need source and destination at the same place in 8 bytes, since
+Ranges that begin and end at multiples of 16 bytes are copied 16 bytes an access. Others are
+split where the destination becomes aligned: a head and a tail of a few bytes, and a body of
+64-bit words between them. Words need source and destination at the same place in 8 bytes, since
 a GPU refuses a word at an odd address; anything else goes byte by byte.
 """
 
@@ -54,8 +54,8 @@ def _copy_elements(
 
 @triton.jit
 def _copy_edge(src_addr, dst_addr, count):
-    """Copy fewer than 16 bytes."""
-    offs = tl.arange(0, 16)
+    """Copy fewer than 8 bytes."""
+    offs = tl.arange(0, 8)
     mask = offs < count
     held = tl.load(src_addr.to(tl.pointer_type(tl.uint8)) + offs, mask=mask)
     tl.store(dst_addr.to(tl.pointer_type(tl.uint8)) + offs, held, mask=mask)
@@ -119,39 +119,36 @@ def copy_range(
     """
     tile_idx = tl.full((), 0, tl.int64) + tile_idx
     distance = dst_addr - src_addr
-    phase = src_addr ^ dst_addr
-    if (distance < copy_size) & (-distance < copy_size):
+    apart = (distance >= copy_size) | (-distance >= copy_size)
+    # First what nearly every copy is: a program has few instructions to hide its latency behind.
+    if apart & (((src_addr | dst_addr | copy_size | per_tile) & 15) == 0):
+        # Hints on values of this branch alone: elsewhere they would be untrue.
+        _copy_elements(
+            tl.multiple_of(((src_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
+            tl.multiple_of(((dst_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
+            (copy_size >> 4) << 1, (per_tile >> 4) << 1, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY,
+            STORE_POLICY,
+        )  # fmt: skip
+    elif not apart:
         if (tile_idx == 0) & (distance != 0):
             _move(src_addr, dst_addr, copy_size, COPY_BLOCK_SIZE)
-    elif (phase & 7) != 0:
+    elif (distance & 7) != 0:
         _copy_elements(
             src_addr.to(tl.pointer_type(tl.uint8)), dst_addr.to(tl.pointer_type(tl.uint8)),
             copy_size, per_tile, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
         )  # fmt: skip
     else:
-        paired = (phase & 15) == 0
-        width = tl.where(paired, 16, 8)
-        head = tl.minimum(-dst_addr & (width - 1), copy_size)
-        tail = (copy_size - head) & (width - 1)
-        src_addr += head
-        dst_addr += head
-        body = copy_size - head - tail
-        if paired:
-            # Hints on values of this branch alone: elsewhere they would be untrue.
-            _copy_elements(
-                tl.multiple_of(((src_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
-                tl.multiple_of(((dst_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
-                (body >> 4) << 1, (per_tile >> 4) << 1, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY,
-                STORE_POLICY,
-            )  # fmt: skip
-        else:
-            _copy_elements(
-                src_addr.to(tl.pointer_type(tl.int64)), dst_addr.to(tl.pointer_type(tl.int64)),
-                body >> 3, per_tile >> 3, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
-            )  # fmt: skip
-        if (tile_idx == 0) & (head + tail > 0):
-            _copy_edge(src_addr - head, dst_addr - head, head)
-            _copy_edge(src_addr + body, dst_addr + body, tail)
+        head = tl.minimum(-dst_addr & 7, copy_size)
+        body = (copy_size - head) >> 3
+        _copy_elements(
+            (src_addr + head).to(tl.pointer_type(tl.int64)),
+            (dst_addr + head).to(tl.pointer_type(tl.int64)),
+            body, per_tile >> 3, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
+        )  # fmt: skip
+        tail_at = head + body * 8
+        if (tile_idx == 0) & (body * 8 < copy_size):
+            _copy_edge(src_addr, dst_addr, head)
+            _copy_edge(src_addr + tail_at, dst_addr + tail_at, copy_size - tail_at)
 
 
 @triton.jit

@@ -94,7 +94,9 @@ def precopy_reference(
     return [
         StateCopy(slot if table_by_slot else row, src_col[slot], state_idx[slot], token_bias[slot])
         for row, slot in enumerate(idx_mapping)
-        if slot >= 0 and src_col[slot] >= 0 and src_col[slot] != state_idx[slot]
+        if slot >= 0
+        and min(src_col[slot], token_bias[slot]) >= 0
+        and src_col[slot] != state_idx[slot]
     ]
 
 

@@ -47,12 +47,6 @@ def test_sets_are_disjoint_and_states_lie_in_pages_of_their_layer():
     assert conv.data_ptr() % 16 == temporal.data_ptr() % 16 == 0
 
 
-def test_sets_in_order_are_neighbours_and_disjoint():
-    tables = [blocks.tables.tables[0] for blocks in Pool(TINY, (3,), "cpu").sets(3, in_order=True)]
-    assert all(table.diff(dim=0).eq(1).all() for table in tables)
-    assert len(torch.cat(tables).unique()) == 2 * 3 * MAX_SETS
-
-
 def test_a_copy_is_seen_only_where_every_byte_arrived():
     pool = Pool(TINY, (2,), "cpu")
     blocks = pool.sets(2)[0]

@@ -55,6 +55,7 @@ def test_fresh_requests_and_those_that_stay_are_left_alone(place):
     world = make_world(place.device)
     copies = check_precopy(place, world, [-1, 2, 1, 3], [1, 2, 1, 0], [0, 0, 1, 0])
     assert [copy.row for copy in copies] == [3]
+    assert check_precopy(place, world, [0, 1], [1, 3], [-1, -2]) == []
 
 
 @pytest.mark.parametrize("by_slot", [True, False], ids=["by slot", "by row"])
