@@ -15,6 +15,7 @@ import torch
 import triton
 
 from launchkit.benchmarks import machine
+from launchkit.benchmarks.copy_host import check
 from launchkit.benchmarks.copy_pool import BlockSet, Pool, sets_of
 from launchkit.benchmarks.copy_variants import CopyVariant
 from launchkit.benchmarks.shapes import CACHE_SHAPES, CacheShape
@@ -49,7 +50,8 @@ def measure(
 
     Raises UsageError for an unknown model, a size below 1, fewer than 2 rounds, or no GPU.
     """
-    _check(models, reqs, rounds)
+    check(models, reqs, rounds)
+    _require_gpu()
     document = _empty_document(rounds)
     for model in models or CACHE_SHAPES:
         shape = CACHE_SHAPES[model]
@@ -63,17 +65,11 @@ def measure(
     return {**document, "complete": True}
 
 
-def _check(models: Sequence[str], reqs: Sequence[int], rounds: int) -> None:
-    unknown = [model for model in models if model not in CACHE_SHAPES]
-    if unknown:
-        raise UsageError(
-            f"no model named {', '.join(unknown)}. There are: {', '.join(CACHE_SHAPES)}."
-        )
-    if rounds < 2 or not reqs or min(reqs) < 1:
-        raise UsageError("rounds must be at least 2, requests at least 1. Give more.")
+def _require_gpu() -> None:
     if not torch.cuda.is_available():
         raise UsageError(
-            "this benchmark times copies on a GPU, and torch finds none. Run it on a CUDA GPU."
+            "this benchmark times copies on a GPU, and torch finds none. Run it on a CUDA GPU, or "
+            "give --host for the host's part alone."
         )
 
 

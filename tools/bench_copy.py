@@ -5,11 +5,14 @@ Exit codes: 0 measured, 2 bad use.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from launchkit import jsonio
+from launchkit.errors import UsageError
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
@@ -28,13 +31,20 @@ from launchkit.tools.bench_output import (
 MODEL_NAMES = "Qwen3.5-9B, Nemotron-3-Super"
 HELP = (
     "Compare copies of Mamba states between cache blocks: by bytes, by words, tiled, launchkit's.\n"
-    f"\nModels: {MODEL_NAMES}. Needs a CUDA GPU, and 44 GiB of its memory for 128 requests."
+    f"\nModels: {MODEL_NAMES}. Needs a CUDA GPU, and 44 GiB of its memory for 128 requests. Then\n"
+    "the host's time for a step of each model, for which --host alone needs no GPU."
 )
 _LEGEND = (
     "Medians of one launch among others in a CUDA graph. GB/s: bytes read and written. ceiling: a "
     "device copy of 2 GiB by torch in the same run. reqs: requests whose states one launch copies, "
     "all layers. Names: kernel, tiles of a state, 64-bit words of a block, warps."
 )
+_HOST_LEGEND = (
+    "Medians of one call for all requests. one by one: an address a state, and Triton's launch. "
+    "batched: addresses of all at once, one launch. fused: the kernel finds them. ratio: fused ÷ "
+    "one by one; smaller is better."
+)
+_HOST_VARIANTS = ("state_by_state", "launchkit_batched", "launchkit_fused")
 
 Models = Annotated[
     list[str] | None,
@@ -42,10 +52,14 @@ Models = Annotated[
 ]
 Reqs = Annotated[
     list[int] | None,
-    typer.Option(help="Requests of a launch; may be given several times. Default: 1 to 128."),
+    typer.Option(
+        help="Requests of a launch; may be given several times. Default: 1 to 128, the host's part "
+        "1, 8 and 32."
+    ),
 ]
 Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 Sweep = Annotated[bool, typer.Option("--sweep", help="Try candidates for the default shape.")]
+Host = Annotated[bool, typer.Option("--host", help="Only the host's part: no GPU is needed.")]
 
 
 def copy(
@@ -53,20 +67,18 @@ def copy(
     reqs: Reqs = None,
     rounds: Rounds = 11,
     sweep: Sweep = False,
+    host: Host = False,
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
     """Compare the variants on the cases named; HELP is what a user reads."""
     check_at_least("--rounds", rounds, 2)
+    if sweep and host:
+        raise UsageError("--sweep tries kernels, --host measures none. Give one of them.")
     check_output(output)
     check_settings()
-    bandwidth, variants = benchmark("copy_bandwidth"), benchmark("copy_variants")
-    document = bandwidth.measure(
-        tuple(model or ()),
-        tuple(dict.fromkeys(reqs or bandwidth.REQS)),
-        variants.swept if sweep else variants.compared,
-        rounds,
-        finished=keeper(output, "cases"),
+    document = _measured(
+        tuple(model or ()), tuple(dict.fromkeys(reqs or ())), rounds, sweep, host, output
     )
     data = jsonio.dumps(document)
     try:
@@ -80,9 +92,43 @@ def copy(
             write(output, data)
 
 
+def _measured(
+    models: tuple[str, ...],
+    reqs: tuple[int, ...],
+    rounds: int,
+    sweep: bool,
+    host: bool,
+    output: Path | None,
+) -> dict[str, Any]:
+    keep = keeper(output, "cases")
+    document: dict[str, Any] | None = None
+    if not host:
+        bandwidth, variants = benchmark("copy_bandwidth"), benchmark("copy_variants")
+        compared = variants.swept if sweep else variants.compared
+        found: dict[str, Any] = bandwidth.measure(
+            models, reqs or bandwidth.REQS, compared, rounds, finished=keep
+        )
+        if sweep:
+            return found
+        document = found
+    step = benchmark("copy_host")
+    whole: dict[str, Any] = step.measure(models, reqs or step.REQS, rounds, document, keep)
+    return whole
+
+
 def show(document: dict[str, Any]) -> None:
-    """Print a result of ``launchkit bench copy``: a table for each model."""
+    """Print a result of ``launchkit bench copy``: a table for each model, then the host's part."""
     console = wide_console()
+    if document["rows"]:
+        _show_copies(console, document)
+    for failure in document["failed"]:
+        text = "not measured: {model}, {reqs} requests, {variant}: {error}".format(**failure)
+        console.print(text, highlight=False, markup=False)
+    if document.get("host"):
+        _show_host(console, document)
+
+
+def _show_copies(console: Console, document: dict[str, Any]) -> None:
     print_title(console, f"copies of Mamba states ({where(document)})")
     for model in dict.fromkeys(row["model"] for row in document["rows"]):
         table = plain_table(model)
@@ -94,9 +140,28 @@ def show(document: dict[str, Any]) -> None:
         console.print()
         console.print(table)
     console.print(_LEGEND, highlight=False, markup=False)
-    for failure in document["failed"]:
-        text = "not measured: {model}, {reqs} requests, {variant}: {error}".format(**failure)
-        console.print(text, highlight=False, markup=False)
+
+
+def _show_host(console: Console, document: dict[str, Any]) -> None:
+    print_title(console, f"host µs of a step ({where(document)})")
+    ratios = {
+        (each["model"], each["reqs"], each["op"], each["of"]): each["ratio"]
+        for each in document["host_ratios"]
+    }
+    for model in dict.fromkeys(row["model"] for row in document["host"]):
+        rows = [row for row in document["host"] if row["model"] == model]
+        table = plain_table(f"{model}, {rows[0]['layers']} layers")
+        for heading in ("reqs", "step", "one by one", "batched", "fused", "ratio"):
+            table.add_column(heading, justify="left" if heading == "step" else "right")
+        medians = {(row["reqs"], row["op"], row["variant"]): row["median_us"] for row in rows}
+        for count, op in dict.fromkeys((row["reqs"], row["op"]) for row in rows):
+            times = [medians.get((count, op, name)) for name in _HOST_VARIANTS]
+            ratio = ratios.get((model, count, op, _HOST_VARIANTS[-1]))
+            cells = ["-" if us is None else f"{us:.1f}" for us in times]
+            table.add_row(str(count), op, *cells, "-" if ratio is None else f"{ratio:.3f}")
+        console.print()
+        console.print(table)
+    console.print(_HOST_LEGEND, highlight=False, markup=False)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import torch
 import triton
 from typer.testing import CliRunner
 
+from launchkit import jsonio
 from launchkit.benchmarks import copy_bandwidth
 from launchkit.benchmarks.copy_pool import MAX_SETS, Pool, sets_of
 from launchkit.benchmarks.copy_variants import TILES, compared, swept
@@ -150,6 +151,31 @@ def test_a_bad_option_is_refused_before_anything_is_measured(options, message):
     result = CliRunner().invoke(bench.app, ["copy", *options])
     assert isinstance(result.exception, UsageError)
     assert message in str(result.exception)
+
+
+def test_the_hosts_part_needs_no_gpu_and_is_compared_with_a_copy_a_state(tmp_path):
+    output = tmp_path / "host.json"
+    options = ["copy", "--host", "--model", "Qwen3.5-9B", "--reqs", "2", "--rounds", "2", "-o"]
+    result = CliRunner().invoke(bench.app, [*options, str(output)], catch_exceptions=False)
+    document = jsonio.loads(output.read_bytes(), source="test", limit_bytes=10**6)
+    assert (result.exit_code, document["complete"], document["rows"]) == (0, True, [])
+    assert document["method"]["host_calls_per_round"] == 10
+    assert {(row["model"], row["layers"], row["reqs"]) for row in document["host"]} == {
+        ("Qwen3.5-9B", 24, 2)
+    }
+    medians = {(row["op"], row["variant"]): row["median_us"] for row in document["host"]}
+    assert len(medians) == len(document["host"]) == 8
+    for ratio in document["host_ratios"]:
+        ours, other = (medians[ratio["op"], ratio[name]] for name in ("of", "over"))
+        assert ratio["ratio"] == pytest.approx(ours / other, rel=0.01, abs=1e-4)
+    assert len(document["host_ratios"]) == 4
+    lines = result.stdout.splitlines()
+    assert any("preprocess, all move" in line and line.split()[0] == "2" for line in lines)
+
+
+def test_a_sweep_of_the_host_is_refused():
+    result = CliRunner().invoke(bench.app, ["copy", "--host", "--sweep"])
+    assert "Give one of them" in str(result.exception)
 
 
 def test_its_help_names_the_models():
