@@ -84,6 +84,17 @@ class Pool:
             idx_mapping=torch.arange(reqs, dtype=torch.int32, device=self._device),
         )
 
+    def copies(self, blocks: BlockSet) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return addresses read, addresses written and sizes of a set's copies, each (n,)."""
+        states = self.states
+        src, dst = (
+            (states.base_addrs + column[:, None] * states.block_strides).flatten()
+            for column in blocks.tables.tables[0].long().unbind(1)
+        )
+        tokens = states.conv_widths.clamp(min=1)
+        sizes = states.inner_sizes * states.elem_sizes * tokens
+        return src, dst, sizes.repeat(len(blocks.src_col))
+
     def copied(self, blocks: BlockSet) -> bool:
         """Whether every destination block of a set holds the bytes of its source."""
         table = blocks.tables.tables[0].long()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from launchkit.benchmarks.copy_kernels import candidate_copy_kernel, simple_copy_kernel
 from launchkit.benchmarks.copy_pool import BlockSet, Pool
 from launchkit.benchmarks.shapes import CacheShape
 from launchkit.kernels.state_copy.align import precopy_mamba_align_fused_kernel
+from launchkit.kernels.state_copy.memcpy import batch_memcpy
 from launchkit.kernels.state_copy.shapes import copy_options, copy_shape
 
+_BESIDE = ("u64_tiled", "launchkit", "launchkit_batch")
 TILES = (8, 16, 32, 64)
 """Tiles at which launchkit's kernel is measured beside its default."""
 
@@ -22,7 +25,7 @@ class CopyVariant:
 
     name: str
     kernel: str
-    """``byte``, ``u64``, ``launchkit`` or ``candidate``."""
+    """``byte``, ``u64``, ``launchkit``, ``batch`` or ``candidate``."""
     tiles: int
     block_size: int
     num_warps: int
@@ -30,6 +33,8 @@ class CopyVariant:
 
     def call(self, pool: Pool, blocks: BlockSet) -> Callable[[], object]:
         """Return what launches this variant once on a set of blocks, with all looked up before."""
+        if self.kernel == "batch":
+            return partial(batch_memcpy, *pool.copies(blocks), pool.states.largest_bytes)
         states, tables = pool.states, blocks.tables
         reqs = len(blocks.src_col)
         args = (
@@ -78,13 +83,14 @@ def compared(model: CacheShape) -> list[CopyVariant]:
         CopyVariant("u64_2d", "u64", 1, 1024, 4),
         CopyVariant("u64_tiled", "u64", 16, 1024, 4),
         default,
+        replace(default, name="launchkit_batch", kernel="batch"),
         *others,
     ]
 
 
 def swept(model: CacheShape) -> list[CopyVariant]:
-    """Return the variants of the sweep: the two to beat, then candidates for the default."""
-    first = [variant for variant in compared(model) if variant.name in ("u64_tiled", "launchkit")]
+    """Return the variants of the sweep: those to beat, then candidates for the default."""
+    first = [variant for variant in compared(model) if variant.name in _BESIDE]
     return first + list(_candidates())
 
 

@@ -48,6 +48,18 @@ def test_sets_are_disjoint_and_states_lie_in_pages_of_their_layer():
     assert conv.data_ptr() % 16 == temporal.data_ptr() % 16 == 0
 
 
+def test_a_batch_is_the_copies_that_the_kernels_find():
+    pool = Pool(TINY, (2,), "cpu")
+    blocks = pool.sets(2)[1]
+    found = zip(*(each.tolist() for each in pool.copies(blocks)), strict=True)
+    expected = [
+        (tensor[src].data_ptr(), tensor[dst].data_ptr(), tensor[src].nbytes)
+        for src, dst in blocks.tables.tables[0].tolist()
+        for tensor in (state.tensor for state in pool.states.states)
+    ]
+    assert list(found) == expected
+
+
 def test_a_copy_is_seen_only_where_every_byte_arrived():
     pool = Pool(TINY, (2,), "cpu")
     blocks = pool.sets(2)[0]
@@ -74,7 +86,7 @@ def test_the_table_holds_both_older_kernels_and_launchkit_at_every_number_of_til
 def test_candidates_of_the_sweep_have_names_of_their_own(host):
     names = [variant.name for variant in swept(QWEN)]
     assert len(set(names)) == len(names) <= 26
-    assert {"u64_tiled", "launchkit"} < set(names)
+    assert {"u64_tiled", "launchkit", "launchkit_batch"} < set(names)
 
 
 def rows():
