@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import odd_kernels
 import pytest
@@ -192,3 +193,41 @@ def test_constexpr_global_that_is_changed_in_place_raises_what_triton_raises():
         odd_kernels.OFFSET.value = 5
     launch_as_triton(odd_kernels.reads_global, x, 3)
     hit(odd_kernels.reads_global, x, 3)
+
+
+class ArmsWhenItGoes:
+    """Its finalizer arms what is being armed."""
+
+    def __init__(self, arm):
+        self.arm = arm
+
+    def __del__(self):
+        self.arm()
+
+
+def test_core_that_a_finalizer_arms_while_it_is_armed_keeps_nothing_of_that():
+    core, arm = bare_core("n")
+    source = {"device": 0}
+
+    def arm_from_source():
+        nothing = extension.load().WatchSet((), ())
+        core.arm(nothing, (source, "device"), ({"stream": 0}, "stream"), 1, False)
+
+    before = sys.getrefcount(source)
+    keep(core, core.slot((1,), {}), ArmsWhenItGoes(arm_from_source))
+    arm()
+    assert sys.getrefcount(source) == before
+
+
+def test_frozen_handle_that_a_finalizer_arms_while_it_is_armed_keeps_nothing_of_that():
+    x, native = torch.empty(64), extension.load()
+    handle = launchkit.freeze(odd_kernels.scalar, (2,), x, 3)
+    source = {"device": 0}
+
+    def arm(watched, device):
+        assert handle._arm(native.WatchSet((({}, watched, None, False, 0),), ()), device, len)
+
+    before = sys.getrefcount(source)
+    arm({"gone": ArmsWhenItGoes(lambda: arm({}, (source, "device")))}, len)
+    arm({}, len)
+    assert sys.getrefcount(source) == before

@@ -6,6 +6,7 @@ import copy
 import functools
 import pickle
 import random
+import weakref
 
 import pytest
 import sample_kernels
@@ -271,3 +272,25 @@ def test_declared_grid_is_traced_by_torch_compile(tuned, monkeypatch):
     torch._dynamo.reset()
     (launch,) = hostonly.launches()
     assert launch.grid == (7, 4, 1)
+
+
+def test_grid_whose_finalizer_launches_over_others_gives_way_to_its_own_successor():
+    x = torch.empty(64)
+
+    def launch(size):
+        launchkit.launch(sample_kernels.copy, launchkit.grid(size), x, x, 100, 1, BLOCK=16)
+
+    def finalizer():
+        for size in (7, 8, 9, 10, 11):
+            launch(size)
+
+    launch(1)
+    for size in (2, 3, 4) * 10:
+        grid = launchkit.grid(1)
+        weakref.finalize(grid, finalizer)
+        launchkit.launch(sample_kernels.copy, grid, x, x, 100, 1, BLOCK=16)
+        del grid
+        for _ in range(5):
+            hostonly.clear()
+            launch(size)
+            assert hostonly.launches()[-1].grid == (size, 1, 1)

@@ -212,14 +212,16 @@ static PyObject *core_arm(Core *core, PyObject *args) {
     return NULL;
   }
   find_driver();
-  forget(core);
+  do
+    forget(core);
+  while (core->premises != NULL); /* a finalizer may have armed it meanwhile */
   core->device_source = sources[0];
   core->device_key = sources[1];
   core->stream_source = sources[2];
   core->stream_key = sources[3];
   core->device_type = device_type;
   core->device_index_counts = index_counts;
-  Py_XSETREF(core->premises, (WatchSet *)Py_NewRef(premises));
+  core->premises = (WatchSet *)Py_NewRef(premises);
   Py_RETURN_NONE;
 }
 

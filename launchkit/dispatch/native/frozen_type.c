@@ -197,7 +197,9 @@ static PyObject *frozen_arm(PyObject *self, PyObject *args) {
       Py_XDECREF(sources[i]);
     return NULL;
   }
-  disarm(frozen);
+  do
+    disarm(frozen);
+  while (frozen->premises != NULL); /* a finalizer may have armed it meanwhile */
   memcpy(frozen->sources, sources, sizeof sources);
   frozen->premises = (WatchSet *)Py_NewRef(premises);
   Py_RETURN_TRUE;

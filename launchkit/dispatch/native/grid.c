@@ -167,8 +167,10 @@ PyObject *grid_tuple(const int64_t *size, int dims) {
 
 /* ---- the grids that a core has met ---- */
 
-/* *program is NULL for one that only Python evaluates. -1: exception. */
-static int program_of(Core *core, PyObject *grid, const GridProgram **program) {
+/* *program is NULL for one that only Python evaluates. *replaced is to be released once the
+ * program has run: a finalizer may launch, and take its place. -1: exception. */
+static int program_of(Core *core, PyObject *grid, const GridProgram **program,
+                      PyObject **replaced) {
   for (int i = 0; i < MAX_GRIDS; i++)
     if (core->grids.items[i].grid == grid) {
       *program = core->grids.items[i].program;
@@ -179,12 +181,11 @@ static int program_of(Core *core, PyObject *grid, const GridProgram **program) {
     return -1;
   KnownGrid *place = &core->grids.items[core->grids.next];
   core->grids.next = (core->grids.next + 1) % MAX_GRIDS;
-  PyObject *old = place->grid;
   PyMem_Free(place->program);
+  *replaced = place->grid;
   place->grid = Py_NewRef(grid); /* held, so that its address is not used for another one */
   place->program = made;
   *program = made;
-  Py_XDECREF(old);
   return 0;
 }
 
@@ -216,12 +217,14 @@ static bool read_argument(const void *context, int slot, int64_t *value) {
 PyObject *declared_grid(Core *core, const Plan *plan, const Call *call, PyObject *grid) {
   const GridProgram *program;
   Arguments arguments = {call, plan};
+  PyObject *replaced = NULL;
   int64_t size[3];
-  if (program_of(core, grid, &program) < 0)
+  if (program_of(core, grid, &program, &replaced) < 0)
     return NULL;
-  if (program == NULL || !run_grid(program, read_argument, &arguments, size))
-    return NULL;
-  return grid_tuple(size, program->dims);
+  bool done = program != NULL && run_grid(program, read_argument, &arguments, size);
+  int dims = done ? program->dims : 0;
+  Py_XDECREF(replaced);
+  return done ? grid_tuple(size, dims) : NULL;
 }
 
 /* configure_grids(type): what launchkit.grid makes. */
