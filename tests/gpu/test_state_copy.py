@@ -6,15 +6,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 from align_promises import *  # noqa: F403  the tests that the interpreter runs too
 from align_promises import check_postprocess
-from copy_worlds import Cache, make_world
+from copy_worlds import Cache, ints, make_world
 from state_copy_promises import *  # noqa: F403  the tests that the interpreter runs too
 from state_copy_promises import check_precopy
 
 from launchkit.benchmarks.copy_pool import Pool
 from launchkit.benchmarks.copy_variants import compared, swept
 from launchkit.benchmarks.shapes import CACHE_SHAPES
+from launchkit.kernels.state_copy.launches import precopy_align
+from launchkit.kernels.state_copy.reference import precopy_reference
 from launchkit.kernels.state_copy.shapes import copy_shape
 
 
@@ -51,6 +54,34 @@ def test_wide_rows_of_a_dim_first_state_are_moved_without_a_race(place, dim_firs
     cache = Cache(dim_first, blocks=9, width=300, dim=1000, conv_elem=2, temporal=(4, 4))
     world = make_world("cuda", cache, rows=1, columns=8, alias=[(0, 5, 0)])
     assert check_precopy(place, world, [0], [5], [2], shape=None)
+
+
+@pytest.mark.parametrize("dim_first", [False, True], ids=["SD", "DS"])
+def test_captured_copies_see_what_the_launch_before_them_wrote(dim_first):
+    """Each launch may start before the one ahead ends, which in a graph is an edge of its own."""
+    world = make_world("cuda", real(dim_first), rows=2, columns=8)
+    before = [raw.clone() for raw in world.raws]
+    steps = [(column + 1, column, column % 2) for column in range(6)]
+    columns = [[ints([value] * 2, "cuda") for value in step] for step in steps]
+    copies = [
+        copy
+        for dst, src, bias in steps
+        for copy in precopy_reference([0, 1], [dst] * 2, [src] * 2, [bias] * 2)
+    ]
+    expected = world.expected(copies)
+
+    def run():
+        for step in columns:
+            precopy_align(*step, world.tables, world.table, 2)
+
+    run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    for _ in range(20):
+        world.restore(before)
+        graph.replay()
+        assert world.holds(expected)
 
 
 @pytest.mark.parametrize("model", CACHE_SHAPES)
