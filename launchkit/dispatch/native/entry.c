@@ -1,5 +1,5 @@
-/* The ways in: launch(kernel, grid, ...), launch_autotuned(kernel, grid, ...) and
- * kernel[grid](...), without a line of Python in front of the core.
+/* The ways in: launch(kernel, grid, ...) and launch_autotuned(kernel, grid, ...), without a line
+ * of Python in front of the core; what hangs on a kernel, and how it launches.
  */
 #include "core.h"
 
@@ -79,13 +79,6 @@ static Entry *entry_of(PyObject *kernel) {
 
 /* ---- launching through an entry ---- */
 
-typedef struct {
-  PyObject *grid;
-  PyObject *const *args;
-  Py_ssize_t nargs;
-  PyObject *kwnames;
-} Given;
-
 PyObject *tuple_of(PyObject *const *args, Py_ssize_t nargs) {
   PyObject *tuple = PyTuple_New(nargs);
   for (Py_ssize_t i = 0; tuple != NULL && i < nargs; i++)
@@ -102,7 +95,7 @@ PyObject *dict_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   return dict;
 }
 
-static PyObject *launch_slowly(Entry *entry, const Given *given) {
+static PyObject *launch_slowly(Entry *entry, const Asked *given) {
   if (profiling)
     profile_slow();
   if (recordings > 0 && end_recording("a launch went through Triton") < 0)
@@ -132,7 +125,7 @@ PyObject *call_with_grid(PyObject *callable, PyObject *grid, PyObject *const *ar
   return result;
 }
 
-static PyObject *launch_through(Entry *entry, const Given *given) {
+static PyObject *launch_through(Entry *entry, const Asked *given) {
   PyObject *fast = Py_NewRef(entry->fast); /* a launch slot may replace it meanwhile */
   PyObject *result;
   if (recordings > 0)
@@ -152,7 +145,7 @@ static PyObject *launch_through(Entry *entry, const Given *given) {
 }
 
 /* The same, timed for profile_launches(). */
-static PyObject *launch_recorded(Entry *entry, const Given *given) {
+static PyObject *launch_recorded(Entry *entry, const Asked *given) {
   int token = profile_begin((PyObject *)entry, &entry->subject);
   if (token == BEGIN_FAILED)
     return NULL;
@@ -163,7 +156,7 @@ static PyObject *launch_recorded(Entry *entry, const Given *given) {
   return result;
 }
 
-static PyObject *launch_kernel(PyObject *kernel, const Given *given, bool autotuned) {
+static PyObject *launch_kernel(PyObject *kernel, const Asked *given, bool autotuned) {
   Entry *entry = entry_of(kernel);
   if (entry == NULL)
     return NULL;
@@ -188,7 +181,7 @@ PyObject *begun_by_install(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(igno
   return PyBool_FromLong(by_install);
 }
 
-static PyObject *launch_kernel_installed(PyObject *kernel, const Given *given) {
+PyObject *launch_kernel_installed(PyObject *kernel, const Asked *given) {
   bool before = by_install;
   by_install = true;
   installed_launches++;
@@ -198,7 +191,7 @@ static PyObject *launch_kernel_installed(PyObject *kernel, const Given *given) {
   return result;
 }
 
-static PyObject *launch_own(PyObject *kernel, const Given *given, bool autotuned) {
+PyObject *launch_own(PyObject *kernel, const Asked *given, bool autotuned) {
   if (installed_launches == 0 || !by_install)
     return launch_kernel(kernel, given, autotuned);
   by_install = false; /* a hook or a grid function of such a launch makes this one */
@@ -211,7 +204,7 @@ static PyObject *launch_own(PyObject *kernel, const Given *given, bool autotuned
 
 /* torch.compile traces the Python function of the same name; an eager call that torch makes
  * while it compiles is left to Triton, as that function does. */
-static PyObject *launch_while_compiling(PyObject *kernel, const Given *given) {
+static PyObject *launch_while_compiling(PyObject *kernel, const Asked *given) {
   PyObject *bound = PyObject_GetItem(kernel, given->grid);
   if (bound == NULL)
     return NULL;
@@ -228,7 +221,7 @@ static PyObject *launch_any(PyObject *const *args, size_t nargsf, PyObject *kwna
                         "%s() needs a kernel and a grid by position. Write %s(kernel, grid, ...).",
                         autotuned ? "launch_autotuned" : "launch",
                         autotuned ? "launch_autotuned" : "launch");
-  Given given = {args[1], args + 2, nargs - 2, kwnames};
+  Asked given = {args[1], args + 2, nargs - 2, kwnames};
   PyObject *compiling = PyDict_GetItemWithError(rt.compiler, names.compiling);
   if (compiling != Py_False) {
     int is = compiling == NULL ? (PyErr_Occurred() ? -1 : 0) : PyObject_IsTrue(compiling);
@@ -273,7 +266,7 @@ PyObject *launch_adopted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
                          PyObject *kwnames) {
   if (!has_kernel_and_grid(nargs))
     return NULL;
-  Given given = {args[1], args + 2, nargs - 2, kwnames};
+  Asked given = {args[1], args + 2, nargs - 2, kwnames};
   return launch_own(args[0], &given, false);
 }
 
@@ -281,7 +274,7 @@ PyObject *launch_installed(PyObject *Py_UNUSED(module), PyObject *const *args, P
                            PyObject *kwnames) {
   if (!has_kernel_and_grid(nargs))
     return NULL;
-  Given given = {args[1], args + 2, nargs - 2, kwnames};
+  Asked given = {args[1], args + 2, nargs - 2, kwnames};
   return launch_kernel_installed(args[0], &given);
 }
 
@@ -332,86 +325,3 @@ PyObject *make_launch_function(PyObject *Py_UNUSED(module), PyObject *args) {
     *shown_by(made) = autotuned ? launch_autotuned_vectorcall : launch_vectorcall;
   return made;
 }
-
-/* ---- kernel[grid] ---- */
-
-typedef struct {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
-  PyObject *kernel, *grid;
-  bool installed;
-} BoundLaunch;
-
-static PyObject *bound_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
-                                  PyObject *kwnames) {
-  BoundLaunch *bound = (BoundLaunch *)self;
-  Given given = {bound->grid, args, PyVectorcall_NARGS(nargsf), kwnames};
-  note_call(bound->kernel, given.nargs, kwnames);
-  return bound->installed ? launch_kernel_installed(bound->kernel, &given)
-                          : launch_own(bound->kernel, &given, false);
-}
-
-static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-  return call_with_dict(self, args, kwargs, bound_vectorcall);
-}
-
-static int bound_traverse(BoundLaunch *bound, visitproc visit, void *arg) {
-  Py_VISIT(bound->kernel);
-  Py_VISIT(bound->grid);
-  return 0;
-}
-
-/* There is no tp_clear: a call relies on both, and every cycle passes the kernel, too. */
-static void bound_dealloc(BoundLaunch *bound) {
-  PyObject_GC_UnTrack(bound);
-  Py_DECREF(bound->kernel);
-  Py_DECREF(bound->grid);
-  Py_TYPE(bound)->tp_free((PyObject *)bound);
-}
-
-static PyObject *bound_repr(BoundLaunch *bound) {
-  return PyUnicode_FromFormat("<launch of %R over %R>", bound->kernel, bound->grid);
-}
-
-PyTypeObject BoundLaunch_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "launchkit.dispatch.native._core.BoundLaunch",
-    .tp_basicsize = sizeof(BoundLaunch),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "kernel[grid]: launches when called.",
-    .tp_call = bound_call,
-    .tp_vectorcall_offset = offsetof(BoundLaunch, vectorcall),
-    .tp_repr = (reprfunc)bound_repr,
-    .tp_traverse = (traverseproc)bound_traverse,
-    .tp_dealloc = (destructor)bound_dealloc,
-};
-
-static PyObject *make_bound(PyObject *kernel, PyObject *grid, bool installed) {
-  BoundLaunch *bound = PyObject_GC_New(BoundLaunch, &BoundLaunch_Type);
-  if (bound == NULL)
-    return NULL;
-  bound->vectorcall = expected_call(kernel, bound_vectorcall);
-  bound->kernel = Py_NewRef(kernel);
-  bound->grid = Py_NewRef(grid);
-  bound->installed = installed;
-  PyObject_GC_Track(bound);
-  return (PyObject *)bound;
-}
-
-static PyObject *subscript(PyObject *kernel, PyObject *grid) {
-  return make_bound(kernel, grid, false);
-}
-
-PyObject *subscript_installed(PyObject *kernel, PyObject *grid) {
-  return make_bound(kernel, grid, true);
-}
-
-static PyMappingMethods subscript_mapping = {.mp_subscript = subscript};
-
-PyTypeObject Subscript_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "launchkit.dispatch.native._core.Subscript",
-    .tp_basicsize = sizeof(PyObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_doc = "Gives a kernel its kernel[grid](...).",
-    .tp_as_mapping = &subscript_mapping,
-    .tp_new = PyType_GenericNew,
-};
