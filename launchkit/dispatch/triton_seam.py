@@ -11,6 +11,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -24,7 +25,6 @@ from triton.language import dtype as triton_dtype
 from triton.runtime import driver as driver_config
 from triton.runtime import errors as triton_errors
 from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.autotuner import Config as TritonConfig
 from triton.runtime.jit import JITFunction
 
 from launchkit import settings
@@ -276,16 +276,11 @@ def expand_descriptor(descriptor: Any, metadata: Any) -> list[Any]:
     return list(nvidia_driver.make_tensordesc_arg(descriptor, metadata, *base_arguments))
 
 
-@dataclass(frozen=True)
-class _Chain:
-    """Stands for a launch hook that is no HookChain: None, or a plain function."""
-
-    calls: tuple[Any, ...]
-
-
 def _chain(hook: Any) -> Any:
     """Return an object whose ``calls`` are what a launch hook would call."""
-    return hook if hasattr(hook, "calls") else _Chain(() if hook is None else (hook,))
+    if hasattr(hook, "calls"):
+        return hook
+    return SimpleNamespace(calls=() if hook is None else (hook,))
 
 
 def _fast_device(active: Any) -> Callable[[], int]:
@@ -385,7 +380,7 @@ def cache_place(jit: Any, device: int, compiled: Any) -> CachePlace | None:
 
 def is_plain_config(config: Any) -> bool:
     """Tell whether a config's keyword values are what Triton's own Config makes of its fields."""
-    return getattr(type(config), "all_kwargs", None) is TritonConfig.all_kwargs
+    return getattr(type(config), "all_kwargs", None) is triton.Config.all_kwargs
 
 
 def used_globals(jit: Any) -> tuple[tuple[str, Any, dict[str, Any]], ...]:
