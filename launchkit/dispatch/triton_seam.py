@@ -36,7 +36,6 @@ __all__ = [
     "CompiledKernel",
     "Heuristics",
     "JITFunction",
-    "TritonConfig",
     "triton_constexpr",
     "triton_dtype",
 ]
