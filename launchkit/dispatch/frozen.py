@@ -151,7 +151,8 @@ class FrozenLaunch(Frozen):
             return
         watches, sequences = found
         with contextlib.suppress(TypeError):  # a dictionary of a class of its own
-            watched = native.WatchSet((*watches, *premises.of_globals(plan.launch)), sequences)
+            of_globals, contents = premises.of_globals(plan.launch)
+            watched = native.WatchSet((*watches, *of_globals), (*sequences, *contents))
             source = seam.device_source()
             self._arm(watched, source.device, source.stream)
 

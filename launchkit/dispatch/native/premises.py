@@ -55,21 +55,54 @@ def of_core(jit: Any, autotuner: Any, choose_only: bool) -> Watches | None:
 def of_plan(plan: ConfigPin, jit: Any) -> Watches:
     """Return what one plan rests on: its config's fields, Triton's caches, the globals."""
     watches = list(_config_watches(plan))
-    if isinstance(plan, LaunchPlan):
-        watches.append((jit.device_caches, {plan.device: plan.cache_entry}, None, False, _SAME))
-        watches.append((plan.cache, {plan.cache_key: plan.compiled}, None, False, _SAME))
-        watches += of_globals(plan)
-    return tuple(watches), ()
+    if not isinstance(plan, LaunchPlan):
+        return tuple(watches), ()
+    watches.append((jit.device_caches, {plan.device: plan.cache_entry}, None, False, _SAME))
+    watches.append((plan.cache, {plan.cache_key: plan.compiled}, None, False, _SAME))
+    of_namespaces, sequences = of_globals(plan)
+    return (*watches, *of_namespaces), sequences
 
 
-def of_globals(plan: LaunchPlan) -> Iterable[Watch]:
-    """Return watches over the globals that a plan's kernel read when it was compiled."""
+def of_globals(plan: LaunchPlan) -> Watches:
+    """Return what must stay of the globals that a plan's kernel read when it was compiled.
+
+    Raises:
+        TypeError: one of them can change in place where no watch sees it.
+    """
+    watches: list[Watch] = []
+    contents: dict[int, Any] = {}
     for name, value, namespace in plan.globals:
-        yield namespace, {name: value}, None, False, _EQUAL
-        live = namespace.get(name)
-        if isinstance(live, seam.triton_constexpr):
-            # Changed in place, it would leave the namespace as it is.
-            yield vars(live), {"value": live.value}, None, False, _SAME
+        watches.append((namespace, {name: value}, None, False, _EQUAL))
+        _collect(namespace.get(name), contents)
+    sequences = []
+    for each in contents.values():
+        if isinstance(each, list):
+            sequences.append((each, tuple(each)))
+        elif isinstance(each, dict):
+            watches.append((each, dict(each), None, True, _SAME))
+        else:
+            watches.append((vars(each), {"value": each.value}, None, False, _SAME))
+    return tuple(watches), tuple(sequences)
+
+
+def _collect(value: Any, found: dict[int, Any]) -> None:
+    """Collect by id what can change in place in a value, and leave the namespace as it is."""
+    if id(value) in found:
+        return
+    if isinstance(value, (seam.triton_constexpr, list, dict)):
+        found[id(value)] = value
+    elif type(value).__hash__ is None:
+        raise TypeError(f"a {type(value).__name__} may change unseen")
+    for part in _parts(value):
+        _collect(part, found)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, seam.triton_constexpr):
+        return (value.value,)
+    if isinstance(value, dict):
+        return tuple(value.values())
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def of_heuristics(layers: Iterable[Any]) -> Watches:
