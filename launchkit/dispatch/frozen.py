@@ -128,7 +128,7 @@ class FrozenLaunch(Frozen):
             return
         places = {name: place for place, name in enumerate(self.varying)}
         named = [(names[index], kind) for index, kind in layout[-1]]
-        params = tuple(kernel_params(plan.compiled, named, plan.values, places))
+        params = tuple(kernel_params(plan.compiled, named, plan.pinned, places))
         varying = tuple((a.name, a.example, a.specialize, a.align) for a in self._arguments)
         heuristics = plan.heuristics_hold if plan.heuristics and self.varying else None
         on_cuda = seam.device_source().tensors_on_cuda
@@ -166,8 +166,8 @@ class FrozenLaunch(Frozen):
             return self._launch_as_given(given)
         if seam.active_driver() is plan.driver and seam.current_device() != plan.device:
             with seam.on_device(plan.device):
-                return self._launch(plan, grid, {**plan.values, **given})
-        return self._launch(plan, grid, {**plan.values, **given})
+                return self._launch(plan, grid, given)
+        return self._launch(plan, grid, given)
 
     def _launch_as_given(self, given: Mapping[str, Any]) -> Any:
         args, kwargs = self._given
@@ -176,20 +176,21 @@ class FrozenLaunch(Frozen):
         named = {name: value for name, value in given.items() if name not in by_position}
         return launcher.launch(self.kernel, self.grid, *positional, **{**kwargs, **named})
 
-    def _launch(self, plan: FrozenPlan, grid: Any, values: dict[str, Any]) -> Any:
+    def _launch(self, plan: FrozenPlan, grid: Any, given: Mapping[str, Any]) -> Any:
+        values, launched = {**plan.values, **given}, {**plan.pinned, **given}
         self._check_heuristics(plan, values)
         if settings.current().verify:
-            self._verify(plan, values)
+            self._verify(plan, values, given)
         obstacle = plan.obstacle()
         if obstacle is not None and grid is None:
-            compiled = plan.run(self._dims, values)
+            compiled = plan.run(self._dims, launched)
             counting.through_triton(self.name, obstacle)
             return compiled
         self._arm_again()
         stream = seam.current_stream(plan.device)
         if grid is None:
             grid = self._dims(dict(values)) if callable(self._dims) else self._dims
-        plan.call(grid, stream, values)
+        plan.call(grid, stream, launched)
         counting.fast(self.name)
         return plan.compiled
 
@@ -200,7 +201,9 @@ class FrozenLaunch(Frozen):
             frozen = self.frozen.get(name, self.options.get(name))
             raise FrozenArgumentError(self.name, f"heuristic {name}", repr(frozen), repr(found))
 
-    def _verify(self, plan: FrozenPlan, values: Mapping[str, Any]) -> None:
+    def _verify(
+        self, plan: FrozenPlan, values: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> None:
         expected = seam.compiled_variant(plan.jit, (), {**values, **plan.options})
         if getattr(expected, "hash", None) != plan.compiled.hash:
             raise VerifyError(
@@ -209,6 +212,14 @@ class FrozenLaunch(Frozen):
                 kernel=self.name,
                 planned=plan.compiled.hash,
                 expected=getattr(expected, "hash", None),
+            )
+        moved = plan.moved(given)
+        if moved is not None:
+            raise VerifyError(
+                f"{moved}, which the launch of {self.name} was frozen with, has got other memory, "
+                "and the launch takes what it had. Freeze another handle, or let it vary.",
+                kernel=self.name,
+                argument=moved,
             )
 
 
@@ -243,8 +254,9 @@ def freeze(
 
     Nothing is launched, but the kernel is compiled, and tuned if it is autotuned and nothing
     knows its config. Everything but the ``varying`` arguments is fixed from then on: their values,
-    the config, the compiled kernel, the device. Frozen tensors are kept alive; their addresses
-    are read now.
+    the config, the compiled kernel, the device. Frozen tensors are kept alive, and so is the
+    memory that they have now: one that gets other memory later (``tensor.data = ...``) is not
+    followed.
 
     Args:
         kernel: any Triton kernel, autotuned or plain, with heuristics or without.

@@ -19,6 +19,7 @@ from launchkit.dispatch.launch_path import AutotunedLauncher, TritonLauncher
 from launchkit.dispatch.launcher import adopt
 from launchkit.dispatch.layers import KernelParts, take_apart
 from launchkit.dispatch.native.fronts import compile_function
+from launchkit.dispatch.native.guard import TENSORS
 from launchkit.dispatch.native.launcher_text import launch_text
 from launchkit.dispatch.plan import LaunchPlan
 from launchkit.errors import UsageError
@@ -42,6 +43,11 @@ class FrozenPlan:
         self.config = config
         self.values = values
         """Every parameter's value, in the order of the signature."""
+        self.pinned = {name: _pinned(value) for name, value in values.items()}
+        """The same for launches: of tensors the memory that they had, whatever they get later."""
+        self._addresses = {
+            name: value.data_ptr() for name, value in values.items() if type(value) in TENSORS
+        }
         self.options = options
         self.compiled = compiled
         self.driver = seam.active_driver()
@@ -76,6 +82,13 @@ class FrozenPlan:
             found, frozen = heuristic(dict(mapping)), self.values.get(name, self.options.get(name))
             if type(found) is not type(frozen) or found != frozen:
                 return name, found
+        return None
+
+    def moved(self, given: Mapping[str, Any]) -> str | None:
+        """Return the name of a tensor, not among those given, that has other memory than then."""
+        for name, address in self._addresses.items():
+            if name not in given and self.values[name].data_ptr() != address:
+                return name
         return None
 
     def run(self, grid: Any, values: Mapping[str, Any]) -> Any:
@@ -208,9 +221,24 @@ def _bind(
     return {name: _snapshot(bound.arguments[name]) for name in parameters}, options
 
 
+def _pinned(value: Any) -> Any:
+    """Return a tensor of the memory that a tensor has now, which it keeps from being freed."""
+    if type(value) in TENSORS:
+        return value.detach()
+    if _is_descriptor(value):
+        kept = copy.copy(value)
+        kept.base = _pinned(value.base)
+        return kept
+    return value
+
+
+def _is_descriptor(value: Any) -> bool:
+    return hasattr(value, "base") and hasattr(value, "block_shape")
+
+
 def _snapshot(value: Any) -> Any:
     """Return a tensor descriptor of its own for one that its owner may change."""
-    if not (hasattr(value, "base") and hasattr(value, "block_shape")):
+    if not _is_descriptor(value):
         return value
     kept = copy.copy(value)
     for name, field in vars(value).items():

@@ -314,3 +314,40 @@ def test_handle_is_neither_copied_nor_pickled(handle):
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="belongs to its process"):
             attempt(handle)
+
+
+def given_other_memory(x):
+    x.data = torch.empty(64)
+
+
+def set_to_other_memory(x):
+    x.set_(torch.empty(64))
+
+
+@pytest.mark.parametrize("change", [given_other_memory, set_to_other_memory])
+def test_frozen_tensor_that_gets_other_memory_leaves_the_launch_its_own(x, change):
+    y, chain = torch.empty(64), knobs.runtime.launch_enter_hook
+    address = y.data_ptr()
+    handle = launchkit.freeze(sample_kernels.copy, (4,), x, y, 64, 2, BLOCK=16, varying=["n"])
+    change(y)
+    others = [torch.empty(64) for _ in range(100)]  # would get the memory if it were free
+    assert address not in {other.data_ptr() for other in (y, *others)}
+    handle(32)
+    chain.add(print)
+    try:
+        handle(32)  # through Triton
+    finally:
+        chain.remove(print)
+    for launch in hostonly.launches():
+        assert int.from_bytes(launch.params[1], "little") == address
+
+
+@pytest.mark.parametrize("change", [given_other_memory, lambda x: x.resize_(10**6)])
+def test_verify_raises_for_a_frozen_tensor_that_got_other_memory(x, monkeypatch, change):
+    monkeypatch.setenv("LAUNCHKIT_VERIFY", "1")
+    settings.reload()
+    handle = launchkit.freeze(sample_kernels.copy, (4,), x, x[:8], 64, 2, BLOCK=16, varying=["n"])
+    handle(32)
+    change(x)
+    with pytest.raises(VerifyError, match=r"x_ptr, which .* has got other memory"):
+        handle(32)
