@@ -11,6 +11,7 @@ import pytest
 from subprocesses import in_python
 
 PROGRAM = """
+import sys
 sys.path.insert(0, {support!r})
 import descriptor_kernels, torch, launchkit
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -55,7 +56,7 @@ def outcome(dtype: str, block: tuple[int, int], padding: str, frozen: bool) -> s
     try:
         return in_python(code)
     except AssertionError as error:
-        return str(error).strip().splitlines()[-1]
+        return str(error).strip()
 
 
 @pytest.mark.parametrize("padding", ["zero", "nan"])
@@ -64,6 +65,6 @@ def outcome(dtype: str, block: tuple[int, int], padding: str, frozen: bool) -> s
 )
 def test_frozen_descriptor_reads_its_block(dtype, block, padding):
     plain = outcome(dtype, block, padding, frozen=False)
-    if plain != "equal":
-        pytest.skip(f"Triton's own launch with a tensor map fails on this machine: {plain}")
-    assert outcome(dtype, block, padding, frozen=True) == "equal"
+    if "CUDA error" in plain:
+        pytest.skip(f"Triton's own launch with a tensor map fails on this machine: {plain[-400:]}")
+    assert plain == outcome(dtype, block, padding, frozen=True) == "equal"
