@@ -181,7 +181,7 @@ static PyObject *core_clear(Core *core, PyObject *Py_UNUSED(ignored)) {
 }
 
 /* A callable, or a dictionary and the key under which the number stands. */
-int take_source(PyObject *spec, PyObject **source, PyObject **key) {
+static int take_source(PyObject *spec, PyObject **source, PyObject **key) {
   if (PyTuple_CheckExact(spec)) {
     PyObject *dict, *name;
     if (!PARSE_ITEM(spec, "O!O", &PyDict_Type, &dict, &name))
@@ -195,22 +195,28 @@ int take_source(PyObject *spec, PyObject **source, PyObject **key) {
   return 0;
 }
 
+/* Where the current device and stream are read from, as new references: two of take_source() each.
+ * -1: exception, a ValueError where nothing says one of them. */
+int take_sources(PyObject *device, PyObject *stream, PyObject **sources) {
+  memset(sources, 0, 4 * sizeof *sources);
+  if (device == Py_None || (stream == Py_None && rt.read_stream == NULL))
+    PyErr_SetString(PyExc_ValueError, "nothing says which device or stream is current");
+  else if (take_source(device, &sources[0], &sources[1]) == 0 &&
+           take_source(stream, &sources[2], &sources[3]) == 0)
+    return 0;
+  for (int i = 0; i < 4; i++)
+    Py_CLEAR(sources[i]);
+  return -1;
+}
+
 static PyObject *core_arm(Core *core, PyObject *args) {
-  PyObject *premises, *device, *stream, *sources[4] = {NULL};
+  PyObject *premises, *device, *stream, *sources[4];
   int device_type, index_counts;
   if (!PyArg_ParseTuple(args, "O!OOip:arm", &WatchSet_Type, &premises, &device, &stream,
                         &device_type, &index_counts))
     return NULL;
-  if (device == Py_None || (stream == Py_None && rt.read_stream == NULL)) {
-    PyErr_SetString(PyExc_ValueError, "nothing says which device or stream is current");
+  if (take_sources(device, stream, sources) < 0)
     return NULL;
-  }
-  if (take_source(device, &sources[0], &sources[1]) < 0 ||
-      take_source(stream, &sources[2], &sources[3]) < 0) {
-    for (int i = 0; i < 4; i++)
-      Py_XDECREF(sources[i]);
-    return NULL;
-  }
   find_driver();
   do
     forget(core);
@@ -226,12 +232,7 @@ static PyObject *core_arm(Core *core, PyObject *args) {
 }
 
 static PyObject *core_current(Core *core, PyObject *Py_UNUSED(ignored)) {
-  WatchSet *premises = core->premises;
-  if (premises == NULL)
-    Py_RETURN_FALSE;
-  Py_INCREF(premises);
-  int holds = watches_hold(premises);
-  Py_DECREF(premises);
+  int holds = premises_hold(core->premises);
   return holds < 0 ? NULL : PyBool_FromLong(holds);
 }
 

@@ -109,6 +109,7 @@ extern PyTypeObject WatchSet_Type;
 
 /* 1: all hold, 0: one does not, -1: an exception is set. */
 int watches_hold(WatchSet *set);
+int premises_hold(WatchSet *premises); /* which may be let go meanwhile; NULL: 0 */
 void make_watcher(void);
 
 /* ---- what is found by its key ---- */
@@ -124,9 +125,8 @@ typedef struct {
 /* In the order of insertion, and an open hash table of their places. */
 typedef struct {
   Py_ssize_t limit, count, mask;
-  Keyed **items;
+  Keyed **items, *last;
   int32_t *places;
-  Keyed *last;
 } Table;
 
 /* ---- plans ---- */
@@ -357,7 +357,7 @@ int convert_value(int kind, uint8_t code, uint64_t bits, uint64_t *out);
 extern PyTypeObject Frozen_Type;
 
 /* core.c */
-int take_source(PyObject *spec, PyObject **source, PyObject **key);
+int take_sources(PyObject *device, PyObject *stream, PyObject **sources);
 
 #include "entry.h"
 

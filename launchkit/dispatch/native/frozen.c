@@ -116,16 +116,6 @@ static PyObject *full_mapping(const Frozen *frozen, const Given *given) {
   return mapping;
 }
 
-int premises_hold(Frozen *frozen) {
-  WatchSet *premises = frozen->premises;
-  if (premises == NULL)
-    return 0;
-  Py_INCREF(premises);
-  int holds = watches_hold(premises);
-  Py_DECREF(premises);
-  return holds;
-}
-
 /* 1: as they were frozen, 0: not, -1: exception. */
 static int heuristics_hold(Frozen *frozen, const Given *given) {
   if (frozen->heuristics == NULL)
@@ -185,7 +175,7 @@ static int launch_frozen(Frozen *frozen, Given *given, PyObject **grid) {
   void *stream;
   unsigned size[3];
   memcpy(size, frozen->size, sizeof size);
-  int holds = premises_hold(frozen);
+  int holds = premises_hold(frozen->premises);
   if (holds != 1 || frozen->premises == NULL) /* it may run Python code, which may disarm */
     return holds < 0 ? -1 : 0;
   if (read_ordinal(frozen->sources[0], frozen->sources[1], -1, &device) < 0)
@@ -212,7 +202,7 @@ static int launch_frozen(Frozen *frozen, Given *given, PyObject **grid) {
       return -1;
     if (!read_grid(*grid, size))
       return 0;
-    holds = premises_hold(frozen); /* it may have installed a launch hook */
+    holds = premises_hold(frozen->premises); /* it may have installed a launch hook */
     if (holds != 1)
       return holds;
   }

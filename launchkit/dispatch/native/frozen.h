@@ -49,7 +49,6 @@ typedef struct {
 /* frozen.c */
 int describe(PyObject *tensor, TensorFacts *facts);
 bool on_device(const Frozen *frozen, const TensorFacts *facts);
-int premises_hold(Frozen *frozen);
 uint64_t number_class(uint8_t code, uint64_t bits, bool specialized);
 PyObject *frozen_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
                             PyObject *kwnames);

@@ -185,17 +185,17 @@ static void disarm(Frozen *frozen) {
 
 static PyObject *frozen_arm(PyObject *self, PyObject *args) {
   Frozen *frozen = (Frozen *)self;
-  PyObject *premises, *device, *stream, *sources[4] = {NULL};
+  PyObject *premises, *device, *stream, *sources[4];
   if (!PyArg_ParseTuple(args, "O!OO:_arm", &WatchSet_Type, &premises, &device, &stream))
     return NULL;
   bool ready = frozen->compiled != NULL && (frozen->fixed || frozen->grid != NULL);
-  if (!ready || device == Py_None || (stream == Py_None && rt.read_stream == NULL))
+  if (!ready)
     Py_RETURN_FALSE;
-  if (take_source(device, &sources[0], &sources[1]) < 0 ||
-      take_source(stream, &sources[2], &sources[3]) < 0) {
-    for (int i = 0; i < 4; i++)
-      Py_XDECREF(sources[i]);
-    return NULL;
+  if (take_sources(device, stream, sources) < 0) {
+    if (!PyErr_ExceptionMatches(PyExc_ValueError))
+      return NULL;
+    PyErr_Clear();
+    Py_RETURN_FALSE;
   }
   do
     disarm(frozen);
@@ -211,7 +211,7 @@ static PyObject *frozen_disarm(PyObject *self, PyObject *Py_UNUSED(ignored)) {
 }
 
 static PyObject *frozen_holds(PyObject *self, PyObject *Py_UNUSED(ignored)) {
-  int holds = premises_hold((Frozen *)self);
+  int holds = premises_hold(((Frozen *)self)->premises);
   return holds < 0 ? NULL : PyBool_FromLong(holds);
 }
 

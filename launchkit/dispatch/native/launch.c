@@ -183,13 +183,8 @@ int announce(Core *core, Plan *plan) {
 }
 
 static bool still_armed(const Core *core, const Plan *plan) {
-  WatchSet *premises = core->premises;
-  if (premises == NULL || !plan->key.kept) /* the core may be armed anew, on other premises */
-    return false;
-  Py_INCREF(premises);
-  int holds = watches_hold(premises);
-  Py_DECREF(premises);
-  return holds == 1;
+  /* Where the plan is not kept, the core may be armed anew, on other premises. */
+  return plan->key.kept && premises_hold(core->premises) == 1;
 }
 
 static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid) {
@@ -233,13 +228,8 @@ static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid)
 
 /* 1: *plan is a new reference to the plan that holds, 0: miss, -1: exception. */
 int core_find(Core *core, Call *call, Plan **plan) {
-  WatchSet *premises = core->premises;
   *plan = NULL;
-  if (premises == NULL)
-    return 0;
-  Py_INCREF(premises);
-  int status = watches_hold(premises);
-  Py_DECREF(premises);
+  int status = premises_hold(core->premises);
   if (status == 1)
     status = make_key(core, call, false);
   if (status != 1)

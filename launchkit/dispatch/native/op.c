@@ -78,14 +78,9 @@ static inline int ask(const Question *question, long *answer) {
 
 /* 1: armed on what holds now, 0: there are no op plans now, -1: exception. */
 static int arm_if_need_be(OpCore *core) {
-  WatchSet *premises = core->premises;
-  if (premises != NULL) {
-    Py_INCREF(premises);
-    int holds = watches_hold(premises);
-    Py_DECREF(premises);
-    if (holds != 0)
-      return holds;
-  }
+  int holds = premises_hold(core->premises);
+  if (holds != 0)
+    return holds;
   PyObject *result = PyObject_CallMethodNoArgs(core->planner, op_state.arm);
   if (result == NULL)
     return -1;

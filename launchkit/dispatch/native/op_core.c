@@ -83,21 +83,13 @@ static void forget(OpCore *core) {
 }
 
 static PyObject *op_core_arm(OpCore *core, PyObject *args) {
-  PyObject *premises, *device, *stream, *sources[4] = {NULL};
+  PyObject *premises, *device, *stream, *sources[4];
   int device_type, index_counts;
   if (!PyArg_ParseTuple(args, "O!OOip:arm", &WatchSet_Type, &premises, &device, &stream,
                         &device_type, &index_counts))
     return NULL;
-  if (device == Py_None || (stream == Py_None && rt.read_stream == NULL)) {
-    PyErr_SetString(PyExc_ValueError, "nothing says which device or stream is current");
+  if (take_sources(device, stream, sources) < 0)
     return NULL;
-  }
-  if (take_source(device, &sources[0], &sources[1]) < 0 ||
-      take_source(stream, &sources[2], &sources[3]) < 0) {
-    for (int i = 0; i < 4; i++)
-      Py_XDECREF(sources[i]);
-    return NULL;
-  }
   do
     forget(core);
   while (core->premises != NULL); /* a finalizer may have armed it meanwhile */

@@ -215,6 +215,15 @@ int watches_hold(WatchSet *set) {
   return 1;
 }
 
+int premises_hold(WatchSet *premises) {
+  if (premises == NULL)
+    return 0;
+  Py_INCREF(premises);
+  int holds = watches_hold(premises);
+  Py_DECREF(premises);
+  return holds;
+}
+
 /* ---- made from Python: WatchSet(watches, sequences) ---- */
 
 static int fill_watch(Watch *watch, PyObject *spec) {
@@ -352,9 +361,7 @@ static void set_dealloc(WatchSet *set) {
 }
 
 static PyObject *set_holds(WatchSet *set, PyObject *Py_UNUSED(ignored)) {
-  Py_INCREF(set);
-  int holds = watches_hold(set);
-  Py_DECREF(set);
+  int holds = premises_hold(set);
   return holds < 0 ? NULL : PyBool_FromLong(holds);
 }
 
