@@ -16,7 +16,7 @@ import triton
 
 from launchkit.benchmarks import machine
 from launchkit.benchmarks.copy_host import check
-from launchkit.benchmarks.copy_pool import Pool, sets_of
+from launchkit.benchmarks.copy_pool import BlockSet, Pool, sets_of
 from launchkit.benchmarks.copy_variants import CopyVariant
 from launchkit.benchmarks.shapes import CACHE_SHAPES, CacheShape
 from launchkit.benchmarks.timing import spread
@@ -34,7 +34,7 @@ _LONG_US = 20_000.0
 """A graph that runs longer need not be kept company: its start is too short to matter."""
 
 Report = Callable[[dict[str, Any]], None]
-_Calls = list[Callable[[], object]]
+_Held = tuple[list[BlockSet], list[Callable[[], object]]]
 
 
 def measure(
@@ -109,7 +109,7 @@ def _case(
 
     A variant that this GPU or this Triton cannot run is added to ``failed`` instead.
     """
-    graphs: dict[CopyVariant, tuple[torch.cuda.CUDAGraph, _Calls]] = {}
+    graphs: dict[CopyVariant, tuple[torch.cuda.CUDAGraph, _Held]] = {}
     for variant in variants:
         try:
             graphs[variant] = _captured(variant, pool, reqs)
@@ -171,10 +171,11 @@ def _row(
     }
 
 
-def _captured(variant: CopyVariant, pool: Pool, reqs: int) -> tuple[torch.cuda.CUDAGraph, _Calls]:
-    """Return a graph of LAUNCHES launches over sets in turn, its copies checked, and the calls.
+def _captured(variant: CopyVariant, pool: Pool, reqs: int) -> tuple[torch.cuda.CUDAGraph, _Held]:
+    """Return a graph of LAUNCHES launches over sets in turn, its copies checked, and what it reads.
 
-    The graph holds addresses alone: the calls' tensors have to live as long as it.
+    The graph holds addresses alone: the sets, and what the calls have made of them, have to
+    live as long as it.
     """
     sets = pool.sets(reqs)
     calls = [variant.call(pool, blocks) for blocks in sets]
@@ -189,7 +190,7 @@ def _captured(variant: CopyVariant, pool: Pool, reqs: int) -> tuple[torch.cuda.C
     graph.replay()
     if not all(pool.copied(blocks) for blocks in sets):
         raise RuntimeError("it did not copy every byte, so its time would mean nothing")
-    return graph, calls
+    return graph, (sets, calls)
 
 
 def _replay_us(graph: torch.cuda.CUDAGraph) -> float:
