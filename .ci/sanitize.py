@@ -39,11 +39,12 @@ OPTIONS = {
 # What launches on the C core, or misuses it.
 TESTS = (
     "adapters", "c_core", "c_core_meanwhile", "capture", "changing_kernels", "clock", "concurrency",
-    "declared_grids", "environment_later", "frozen*", "grid*", "guard", "heuristic_front",
-    "heuristics", "install", "install_threads", "installed_core", "launch_profile", "op_plan*",
-    "other_device", "parameter_bytes", "premises", "recorder", "same_launch",
-    "ssd_op_plan", "state_copy_launches", "stats", "tensor_probes", "tensor_reading",
-    "torch_compile", "tuning_threads", "uninstall", "watch_compiles", "watches", "wide_calls",
+    "config_premises", "declared_grids", "environment_later", "frozen*", "grid*", "guard",
+    "heuristic_front", "heuristics", "install", "install_threads", "installed_core",
+    "launch_profile", "launch_recorder", "launch_refusals", "mutable_globals", "op_plan*",
+    "other_device", "parameter_bytes", "premises", "recorded*", "recorder", "same_launch", "ssd_op_plan",
+    "state_copy_launches", "stats", "tensor_probes", "tensor_reading", "torch_compile",
+    "tuning_threads", "uninstall", "watch_compiles", "watches", "wide_calls",
 )  # fmt: skip
 
 CANARY = """
