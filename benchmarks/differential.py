@@ -141,7 +141,7 @@ def _chunks(cases: Sequence[str], sets: int, seed: int) -> Iterator[_Chunk]:
 def _run_all(chunks: list[_Chunk], processes: int) -> Iterator[tuple[str, _Counts]]:
     # Spawned: a fork would have what the parent's torch and Triton hold, without their threads.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=_enter) as pool:
+    with ProcessPoolExecutor(processes, context) as pool:
         try:
             for done in as_completed([pool.submit(_run, chunk) for chunk in chunks]):
                 yield done.result()
@@ -154,8 +154,13 @@ def _run_all(chunks: list[_Chunk], processes: int) -> Iterator[tuple[str, _Count
             pool.shutdown(cancel_futures=True)
 
 
+@functools.cache
 def _enter() -> None:
-    """Prepare a process for all of its chunks."""
+    """Prepare a process for all of its chunks.
+
+    With the first of them: what is raised there comes back as the chunk's, from an initializer
+    it would not.
+    """
     warnings.simplefilter("ignore")
     logging.getLogger("launchkit").setLevel(logging.ERROR)
     torch.set_num_threads(1)
@@ -172,6 +177,7 @@ _core = functools.cache(core_seen)
 
 
 def _run(chunk: _Chunk) -> tuple[str, _Counts]:
+    _enter()
     core, pair = _core(), _pair(chunk.case)
     rng = Random(f"{chunk.seed} {chunk.case} {chunk.index}")
     with launchkit.count_launches():

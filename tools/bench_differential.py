@@ -28,7 +28,7 @@ from launchkit.tools.bench_output import (
 
 Cases = Annotated[
     list[str] | None,
-    typer.Option("--case", help="A kind of kernel; may be given several times. Default: all."),
+    typer.Option("--case", help="A row of the table; may be given several times. Default: all."),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import os
@@ -29,6 +30,19 @@ app.add_typer(configs.app, name="configs")
 app.command("doctor")(doctor.command)
 # The first word that is no option ends ours: what follows is the program's.
 app.command("run", context_settings={"allow_interspersed_args": False})(run.command)
+
+
+def _let_the_terminal_break_lines(commands: typer.Typer) -> None:
+    """Give every command its help with a line per paragraph: Typer would keep its breaks."""
+    for each in commands.registered_commands:
+        paragraphs = (each.help or inspect.getdoc(each.callback) or "").split("\n\n")
+        each.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _let_the_terminal_break_lines(group.typer_instance)
+
+
+_let_the_terminal_break_lines(app)
 
 
 def _version(wanted: bool) -> None:

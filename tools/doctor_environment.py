@@ -43,8 +43,9 @@ def _variables() -> Iterator[Check]:
             "environment", FINDING, f"{name} is set, and launchkit does not read it.", meant
         )
     if not wrong and not unknown:
-        count = sum(each.text is not None for each in known)
-        yield Check("environment", OK, f"{count} variables of launchkit's are set, none wrongly.")
+        given = [each.name for each in known if each.text is not None]
+        says = f"set, and none wrongly: {', '.join(given)}." if given else "no variable is set."
+        yield Check("environment", OK, says)
 
 
 def _foreign() -> Iterator[Check]:

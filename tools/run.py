@@ -16,6 +16,7 @@ import typer
 
 from launchkit import jsonio, settings
 from launchkit.errors import UsageError
+from launchkit.tools.bench_output import check_output
 
 Program = Annotated[
     list[str],
@@ -56,8 +57,7 @@ def command(
     name, *arguments = program
     if not as_module and not Path(name).exists():
         raise UsageError(f"there is no {name}. Give a script, or -m and a module.", script=name)
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise UsageError(f"{output} cannot be written. Give a file in a directory that exists.")
+    check_output(output)
     _install(include or ["*"], exclude or [])
     if stats or output is not None:
         _report_at_exit(stats, output)
@@ -91,10 +91,30 @@ def _run(name: str, as_module: bool, arguments: list[str]) -> None:
     if not getattr(sys.flags, "safe_path", False):
         # What Python puts there for the command itself.
         sys.path[0] = "" if as_module else str(Path(name).resolve().parent)
-    if as_module:
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(name, run_name="__main__")
+    try:
+        if as_module:
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(name, run_name="__main__")
+    except ImportError as error:
+        if not _found_nothing(error):
+            raise
+        print(
+            f"launchkit: {error}. Give a script, or -m and a module that can be run.",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
+def _found_nothing(error: ImportError) -> bool:
+    """Tell whether runpy raised this itself, before it ran or imported anything."""
+    assert error.__traceback__ is not None
+    raised_in = error.__traceback__.tb_next
+    while raised_in is not None:
+        if raised_in.tb_frame.f_globals.get("__name__") != "runpy":
+            return False
+        raised_in = raised_in.tb_next
+    return True
 
 
 def _report_at_exit(table: bool, output: Path | None) -> None:

@@ -10,7 +10,7 @@ import functools
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -202,7 +202,7 @@ def install_as_set() -> None:
 
 
 def _patterns(option: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    patterns: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
+    patterns: tuple[Any, ...] = (given,) if isinstance(given, str) else _listed(given)
     wrong = [pattern for pattern in patterns if type(pattern) is not str or not pattern]
     if wrong:
         raise UsageError(
@@ -210,6 +210,10 @@ def _patterns(option: str, given: str | Sequence[str]) -> tuple[str, ...]:
             option=option,
         )
     return patterns
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    return tuple(given) if isinstance(given, Iterable) else (given,)
 
 
 # -- what stands in Triton's classes

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import shutil
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +31,8 @@ from launchkit.profiling.series import PHASES, REPLAY_PHASES
 from launchkit.profiling.tally import Tally
 
 SCHEMA_VERSION = 1
+_WIDTH = 100
+"""Columns of the printed table where there is no terminal to ask."""
 
 
 class LaunchProfile:
@@ -133,7 +137,11 @@ class LaunchProfile:
         lines: tuple[LaunchRow | OpRow, ...] = (*rows, *self.ops)
         label = " (host-only: no driver was called)" if self.mode == "host-only" else ""
         label = " (interpreted in Python)" if self.mode == "interpreter" else label
-        table = Table(title=f"Host µs per launch{label}", caption=self._caption(rows))
+        table = Table(
+            title=f"Host µs per launch{label}", title_justify="left",
+            caption=self._caption(rows), caption_justify="left",
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0,
+        )  # fmt: skip
         table.add_column("range", overflow="fold")
         table.add_column("layer", justify="right", no_wrap=True)
         table.add_column("kernel", overflow="fold")
@@ -145,8 +153,9 @@ class LaunchProfile:
         return table
 
     def __str__(self) -> str:
-        """The table as text, for ``print(profile)``."""
-        console = Console(file=io.StringIO(), width=100, color_system=None)
+        """The table as text, for ``print(profile)``: as wide as the terminal, at least 80."""
+        width = max(80, shutil.get_terminal_size((_WIDTH, 24)).columns)
+        console = Console(file=io.StringIO(), width=width, color_system=None)
         with console.capture() as captured:
             console.print(self.table())
         return captured.get().rstrip()

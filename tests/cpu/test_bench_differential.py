@@ -10,7 +10,7 @@ import typer
 
 from launchkit.benchmarks import differential
 from launchkit.benchmarks.differential_arguments import typed
-from launchkit.errors import UsageError
+from launchkit.errors import HostOnlyError, UsageError
 from launchkit.tools import bench_differential
 
 
@@ -76,3 +76,9 @@ def test_bad_use_is_refused_before_a_process_starts(options, said, monkeypatch):
     monkeypatch.setattr(differential, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
     with pytest.raises(UsageError, match=said):
         bench_differential.differential(**{"processes": 1, **options})
+
+
+def test_what_a_process_cannot_do_is_said_as_it_is(monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(HostOnlyError, match=r"no-such-compiler.*Install gcc"):
+        differential.measure(["integers"], sets=1)

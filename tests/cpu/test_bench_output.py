@@ -6,12 +6,14 @@ import os
 import stat
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
+from typer.testing import CliRunner
 
 from launchkit.benchmarks import launch_overhead, mamba_overhead
 from launchkit.errors import UsageError
-from launchkit.tools import bench, bench_mamba
+from launchkit.tools import bench, bench_mamba, cli
 from launchkit.tools.bench_output import check_output, replace_file, write
 
 PLACES = ["missing/r.json", ".", "x" * 256, "/proc/self/zzz", "file/r.json", "loop", "socket"]
@@ -139,3 +141,13 @@ def test_a_result_that_cannot_be_printed_is_still_written(tmp_path):
     target = tmp_path / "launch.json"
     assert on_a_full_disk(*LAUNCH, "--json", "-o", str(target)).returncode == 2
     assert b'"noop_0"' in target.read_bytes()
+
+
+@pytest.mark.parametrize("command", [("run",), ("doctor",), ("bench", "copy"), ("bench", "mamba")])
+def test_help_breaks_lines_where_the_terminal_ends(command):
+    result = CliRunner().invoke(cli.app, [*command, "--help"], env={"COLUMNS": "80"})
+    text, _, _ = result.stdout.partition("╭")
+    for paragraph in text.split("\n \n")[1:]:
+        lines = [line.split() for line in paragraph.splitlines() if line.strip()]
+        for line, following in pairwise(lines):
+            assert len(" ".join([*line, following[0]])) > 78, (line, following)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib.metadata import EntryPoint, PackageNotFoundError
 
 import pytest
@@ -282,3 +283,14 @@ class TestOutput:
         ]:
             file.write_text(line)
             assert doctor.report([])["versions"]["driver"] == found
+
+
+def test_what_triton_announces_at_its_first_compilation_is_no_output(monkeypatch):
+    def compile_first():
+        warnings.warn("TRITON_DEFAULT_FP_FUSION is unset: ...", UserWarning, stacklevel=2)
+        yield Check("launches", "ok", "fast.")
+
+    monkeypatch.setattr(doctor_checks, "_trial", compile_first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "fast." in text_of(ask())

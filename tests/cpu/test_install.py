@@ -279,3 +279,11 @@ def test_recording_sees_launches_of_kernels_that_know_nothing_of_launchkit():
 def test_importing_launchkit_installs_nothing():
     assert "__getitem__" not in vars(triton.JITFunction)
     assert "launchkit" in sys.modules
+
+
+@pytest.mark.parametrize("wrong", [3, None, [""], ["a.*", 3], b"a.*"])
+def test_patterns_that_are_no_text_are_refused_and_nothing_is_installed(wrong):
+    for option in ("include", "exclude"):
+        with pytest.raises(UsageError, match=f"{option} holds"):
+            launchkit.install(**{option: wrong})
+    assert "__getitem__" not in vars(triton.JITFunction)

@@ -197,11 +197,23 @@ class TestOutput:
     def test_the_table_shows_figures_and_names_as_they_are(self) -> None:
         lines = printed(self.example(host_only=False)).splitlines()
         (scan,) = (line for line in lines if "block/ssd" in line)
-        assert [cell.strip() for cell in scan.strip("│").split("│")] == [
+        assert [cell.strip() for cell in scan.split()] == [
             "block/ssd", "1", "scan", "3", "9.00", "2.00", "1.20", "2.80",
         ]  # fmt: skip
         (outside,) = (line for line in lines if "(no range)" in line)
         assert "[bold]k" in outside
+
+    @pytest.mark.parametrize(("columns", "widest"), [(50, 80), (80, 80), (200, 200)])
+    def test_the_printed_table_fits_the_terminal_and_cuts_nothing(
+        self, columns: int, widest: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        counts, letters = Tally(LIMIT), "".join(map(chr, range(0x400, 0x450)))
+        add(counts, counts.child(counts.root, "ssd", 3), letters, 1000)
+        text = str(profile(counts))
+        assert max(map(len, text.splitlines())) <= widest
+        assert (letters in text) == (widest == 200)
+        assert "".join(each for each in text if each in letters) == letters
 
     def test_the_table_says_what_was_subtracted_and_left_out(self) -> None:
         text = " ".join(printed(self.example(host_only=False), width=200).split())

@@ -94,6 +94,8 @@ ENDS = {
     "launchkit's exception": (
         "import launchkit; launchkit.install(include=())", 1, "UsageError: include is empty",
     ),
+    "missing import": ("import no_such_module", 1, "No module named 'no_such_module'"),
+    "runpy of its own": ("import runpy; runpy.run_module('no_such_module')", 1, "ImportError: No"),
     "interrupt": ("raise KeyboardInterrupt", -2, "KeyboardInterrupt"),
 }  # fmt: skip
 
@@ -125,6 +127,11 @@ def test_script_finds_its_neighbours(program, tmp_path):
 BAD_USE = {
     "no program": [],
     "missing script": ["no_such_script.py"],
+    "missing module": ["-m", "no_such_module"],
+    "missing package of a module": ["-m", "no_such_package.module"],
+    "package that is no program": ["-m", "email"],
+    "folder that is no program": ["."],
+    "report where a folder is": ["--json", ".", __file__],
     "unwritable report": ["--json", "/no/such/folder/x.json", __file__],
     "unknown option": ["--no-such-option", __file__],
 }
