@@ -87,6 +87,19 @@ def test_examples_of_frozen_launches_run_after_those_of_the_readme(tmp_path, cap
     assert repr(module.step) in printed
 
 
+def test_examples_of_host_only_launches_hold_what_they_assert(tmp_path):
+    module = run_blocks(tmp_path, blocks_of("docs/hostonly.md"))
+    assert module.launch.device == 0
+
+
+def test_every_public_name_is_in_a_document():
+    words = set()
+    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        words |= set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    assert set(launchkit.__all__) <= words
+    assert set(hostonly.__all__) - {"LABEL", "AttributeValue"} <= words
+
+
 def test_readme_examples_run_as_they_stand(tmp_path, capsys):
     """On the host-only driver: CPU tensors stand for the GPU's, foreign kernels are examples."""
     module = run_blocks(tmp_path, blocks_of("README.md"))
