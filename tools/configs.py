@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -105,6 +105,7 @@ def _extremes_us(record: TunedRecord) -> tuple[float, float]:
     return min(medians_us), max(medians_us)
 
 
+_FIGURES = ("of", "median µs", "spread", "p20", "p80", "reps")
 _LIST_COLUMNS: dict[str, Callable[[TunedRecord], str]] = {
     "kernel": lambda record: record.kernel.name,
     "key": lambda record: record.key.text.replace(":torch.", ":"),
@@ -147,7 +148,8 @@ def _table(title: str, columns: list[str], rows: Iterator[list[str]]) -> Table:
     for column in columns:
         # What is short keeps its line; the rest shares what is left.
         wide = column in ("kernel", "key", "chosen", "config", "failed")
-        table.add_column(column, overflow="fold", no_wrap=not wide)
+        side: Literal["left", "right"] = "right" if column in _FIGURES else "left"
+        table.add_column(column, overflow="fold", no_wrap=not wide, justify=side)
     for row in rows:
         table.add_row(*(_cell(text) for text in row))
     return table
