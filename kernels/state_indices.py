@@ -21,7 +21,11 @@ from launchkit import launch, planned
 from launchkit.kernels import arguments
 from launchkit.kernels.overlap import refuse_overlaps
 from launchkit.kernels.placement import device_guard, require_launchable
-from launchkit.kernels.state_copy.layout import BlockTables, block_tables
+from launchkit.kernels.state_copy.layout import (
+    BlockTables,
+    block_tables,
+    require_block_tables,
+)
 from launchkit.kernels.state_copy.protocols import MambaSpec
 
 NULL_BLOCK = 0
@@ -287,7 +291,7 @@ def mamba_get_block_table_tensor(
         return block_table
     if precomputed is not None:
         return precomputed
-    table = block_tables((block_table,), _OP, "block_table")
+    require_block_tables((block_table,), _OP, "block_table")
     requests = arguments.sizes_of(_OP, "seq_lens", seq_lens)[:1].numel()
     _require_entries("seq_lens", seq_lens, requests, block_table.device)
     arguments.require_count(_OP, "seq_lens", requests, 0, block_table.shape[0])
@@ -302,7 +306,7 @@ def mamba_get_block_table_tensor(
                 block_table,
                 seq_lens,
                 out,
-                table.stride_req,
+                block_table.stride(0),
                 seq_lens.stride(0),
                 requests,
                 block_table.shape[1],

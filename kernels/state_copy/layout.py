@@ -201,6 +201,23 @@ def block_tables(
 ) -> BlockTables:
     """Return the description of the groups' block tables, in order.
 
+    tables: as ``require_block_tables`` wants them. Their addresses go to their device, so that
+        this is no part of a step, and cannot be captured into a CUDA graph.
+
+    Raises UsageError where they do not fit; ``op`` and ``argument`` are what it names.
+    """
+    tables = require_block_tables(tables, op, argument)
+    addresses = np.array([table.data_ptr() for table in tables], dtype=np.uint64)
+    # Addresses from 2**63 on have no int64; the bits are what kernels read.
+    pointers = torch.from_numpy(addresses.view(np.int64)).to(tables[0].device)
+    return BlockTables(pointers, tables[0].stride(0), tables)
+
+
+def require_block_tables(
+    tables: Sequence[torch.Tensor], op: str, argument: str
+) -> tuple[torch.Tensor, ...]:
+    """Return the groups' block tables if they are some.
+
     tables: each (rows, columns) int32 on one device, columns dense, all with the same distance
         between rows.
 
@@ -218,7 +235,4 @@ def block_tables(
         if not dense or table.stride(0) != tables[0].stride(0):
             problem = f"has strides {table.stride()}, not {(tables[0].stride(0), 1)}"
             raise arguments.refusal(op, name, problem, "Give all groups tables of one pitch.")
-    addresses = np.array([table.data_ptr() for table in tables], dtype=np.uint64)
-    # Addresses from 2**63 on have no int64; the bits are what kernels read.
-    pointers = torch.from_numpy(addresses.view(np.int64)).to(tables[0].device)
-    return BlockTables(pointers, tables[0].stride(0), tables)
+    return tables

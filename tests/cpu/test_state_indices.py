@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import launchkit
 from launchkit.errors import UsageError
@@ -54,6 +55,26 @@ def test_padding_alone_is_written(context, host):
     host.clear()
     assert context.compute_aligned_state_indices(lengths(0), 0, num_rows=8).shape == (4, 8, 3)
     assert len(host.launches()) == 1
+
+
+class Operators(TorchDispatchMode):
+    """Notes which of torch's operators run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_group_by_itself_makes_its_result_and_no_other_tensor(host):
+    """A copy to the GPU in every step would wait, and could not be captured into a graph."""
+    (table,), seq_lens = make_tables(1), lengths()
+    with Operators() as ran:
+        mamba_get_block_table_tensor(table, seq_lens, Spec(), "align")
+    assert ran.names == ["empty"]
 
 
 def test_a_group_by_itself_takes_one_launch(host):

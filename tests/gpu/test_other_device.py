@@ -20,6 +20,7 @@ N = 1000
 def each_core(request, monkeypatch):
     """Runs a test with each of the two cores."""
     from launchkit import settings
+    from launchkit.dispatch import launcher  # noqa: F401  the C core is set up with it
     from launchkit.dispatch.native import extension
 
     monkeypatch.setenv("LAUNCHKIT_NATIVE", "1" if request.param == "c" else "0")

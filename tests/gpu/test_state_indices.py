@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from state_indices_promises import *  # noqa: F403  the tests that the interpreter runs too
 from state_indices_promises import BLOCK, expected, make_lengths, make_tables
 
 import launchkit
-from launchkit.kernels.state_indices import AlignedStateIndices
+from launchkit.kernels.state_indices import AlignedStateIndices, mamba_get_block_table_tensor
 
 
 @pytest.fixture
@@ -46,6 +48,20 @@ def test_a_captured_lookup_replays_into_the_same_buffer():
         graph.replay()
         assert result.tolist() == expected(tables, lengths, 3, rows=40)
     assert result.data_ptr() == context.state_indices.data_ptr()
+
+
+def test_a_captured_lookup_of_one_group_replays_into_the_same_tensor():
+    (table,) = make_tables(1, 40, "cuda")
+    seq_lens = torch.ones(35, dtype=torch.int32, device="cuda")
+    spec = SimpleNamespace(block_size=BLOCK, num_speculative_blocks=2)
+    mamba_get_block_table_tensor(table, seq_lens, spec, "align")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = mamba_get_block_table_tensor(table, seq_lens, spec, "align")
+    lengths = make_lengths(35, 0)
+    seq_lens.copy_(torch.tensor(lengths))
+    graph.replay()
+    assert [result.tolist()] == expected([table], lengths, 3)
 
 
 def test_no_batch_compiles_after_the_first():
