@@ -86,7 +86,7 @@ class TestPhases:
             launch(kernels[0], grid=grid_at(1))
         recorded = sum(row.launches for row in profile.rows)
         assert (recorded, profile.lost) == (16, 4)
-        assert "4 launches could not be recorded" in str(profile)
+        assert "4 launches could not be recorded" in " ".join(str(profile).split())
 
     def test_launches_of_a_mode_that_is_entered_anew_are_seen_as_host_only(self):
         kernel = known()
