@@ -27,6 +27,10 @@ from launchkit.errors import UsageError
 _LAUNCHES = 500
 """Per round and row: below the depth of a launch queue, so the host never waits for the GPU."""
 
+_TORCH_ADD = "torch_add"
+_ONE_FORM = {"floor": "c_loop", _TORCH_ADD: "positional"}
+"""Variants that are called in one way, whatever launchkit's row beside them."""
+
 
 def measure(
     cases: Sequence[str] = tuple(CASES),
@@ -83,7 +87,8 @@ def _rows(case: LaunchCase, cuda: bool) -> list[TimedRow]:
                 around = launchkit.profile_launches if variant == RECORDED else nullcontext
                 rows.append(TimedRow(_labels(case, form, variant), loop, around))
     if cuda:
-        rows.insert(0, TimedRow(_labels(case, "c_loop", "floor"), _floor(case)))
+        rows.insert(0, TimedRow(_labels(case, _ONE_FORM["floor"], "floor"), _floor(case)))
+        rows.append(TimedRow(_labels(case, _ONE_FORM[_TORCH_ADD], _TORCH_ADD), _torch_add()))
     return rows
 
 
@@ -95,6 +100,18 @@ def _floor(case: LaunchCase) -> Loop:
     compiled = case.jit[case.grid](**case.arguments, **case.configs[0].all_kwargs())
     params = floor.kernel_params(compiled, case.arguments)
     return floor.floor_loop(compiled, case.grid, params, torch.cuda.current_stream().cuda_stream)
+
+
+def _torch_add() -> Loop:
+    """Return a loop of what everybody knows the price of: an addition by torch into a tensor."""
+    x, y = torch.rand(2, 1024, device="cuda")
+    out = torch.empty_like(x)
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            torch.add(x, y, out=out)
+
+    return loop
 
 
 def recording(rows: Sequence[TimedRow]) -> list[dict[str, Any]]:
@@ -129,8 +146,8 @@ def ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for (case, form, variant), ours in by_place.items():
         if variant != "launchkit":
             continue
-        for other in ("floor", *VARIANTS):
-            theirs = by_place.get((case, "c_loop" if other == "floor" else form, other))
+        for other in ("floor", *VARIANTS, _TORCH_ADD):
+            theirs = by_place.get((case, _ONE_FORM.get(other, form), other))
             if other != "launchkit" and theirs is not None:
                 ratio = round(ours / theirs, 4)
                 found.append(

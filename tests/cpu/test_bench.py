@@ -108,6 +108,20 @@ def test_table_shows_each_case_form_and_ratio(capsys):
     assert ["frozen", "-", "-", "3.2", "5.0", "-"] in lines
 
 
+def test_every_form_is_compared_with_the_driver_and_with_torchs_addition():
+    costs = [("c_loop", "floor", 4.0), ("positional", "torch_add", 8.0)]
+    costs += [("positional", "launchkit", 5.0), ("keywords", "launchkit", 6.0)]
+    rows = [
+        {"case": "noop_19", "call_form": form, "variant": variant, "median_us": cost}
+        for form, variant, cost in costs
+    ]
+    found = {(r["call_form"], r["over"]): r["ratio"] for r in launch_overhead.ratios(rows)}
+    assert found == {
+        ("positional", "floor"): 1.25, ("positional", "torch_add"): 0.625,
+        ("keywords", "floor"): 1.5, ("keywords", "torch_add"): 0.75,
+    }  # fmt: skip
+
+
 def test_recording_adds_what_recorded_launches_of_a_round_took_more():
     labels = {"case": "noop_0", "call_form": "positional"}
     plain = TimedRow({**labels, "variant": "launchkit"}, print, times_us=[4.0, 9.0, 4.5])
