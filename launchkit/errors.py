@@ -192,7 +192,12 @@ class TuningFailedError(LaunchkitError):
 
 
 class VerifyError(LaunchkitError):
-    """LAUNCHKIT_VERIFY=1 found a launch whose shortcut is not what Triton would launch."""
+    """LAUNCHKIT_VERIFY=1 found a launch whose shortcut is not what Triton would launch.
+
+    ``planned`` and ``expected`` are both sides, ``differs`` says in what, and ``parameter`` names
+    the kernel parameter whose bytes differ; nothing was launched. Of an op plan, whose launches
+    are compared as a whole, only the first two are given.
+    """
 
 
 class UnexpectedCompileError(LaunchkitError):

@@ -27,7 +27,7 @@ class Settings:
     disable: bool
     """LAUNCHKIT_DISABLE: every launch is plain Triton."""
     verify: bool
-    """LAUNCHKIT_VERIFY: every shortcut is compared with Triton's own choice."""
+    """LAUNCHKIT_VERIFY: every shortcut is compared with what Triton would launch."""
     native: bool
     """LAUNCHKIT_NATIVE: launches take the C core where there is one."""
     store: str | None

@@ -15,13 +15,14 @@ from launchkit import settings
 from launchkit.dispatch import counting, launcher, placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.frozen_arguments import VaryingArgument, bind_varying, varying_argument
-from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan, kernel_params
+from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan, named_params
 from launchkit.dispatch.grids import Grid
 from launchkit.dispatch.layers import kernel_name, take_apart
 from launchkit.dispatch.native import extension, premises
 from launchkit.dispatch.native.entries import Frozen
 from launchkit.dispatch.native.layout import direct_layout
-from launchkit.errors import FrozenArgumentError, UsageError, VerifyError
+from launchkit.dispatch.verify_frozen import verify_frozen
+from launchkit.errors import FrozenArgumentError, UsageError
 
 # Device types of DLPack.
 _CPU, _CUDA = 1, 2
@@ -35,7 +36,7 @@ class FrozenLaunch(Frozen):
 
     Raises:
         FrozenArgumentError: an argument is missing or of another class than it was frozen for.
-        VerifyError: LAUNCHKIT_VERIFY=1, and Triton would launch another compiled kernel.
+        VerifyError: LAUNCHKIT_VERIFY=1, and Triton would launch something else.
     """
 
     kernel: Any
@@ -120,7 +121,7 @@ class FrozenLaunch(Frozen):
     def _prepare(self) -> None:
         """Lay the launch out for the C core, if it can make it."""
         plan, native = self._plan, extension.active()
-        if plan is None or native is None or settings.current().verify:
+        if plan is None or native is None:
             return
         names = list(plan.values)
         layout = direct_layout(plan.compiled, {name: i for i, name in enumerate(names)})
@@ -128,7 +129,8 @@ class FrozenLaunch(Frozen):
             return
         places = {name: place for place, name in enumerate(self.varying)}
         named = [(names[index], kind) for index, kind in layout[-1]]
-        params = tuple(kernel_params(plan.compiled, named, plan.pinned, places))
+        laid_out = named_params(plan.compiled, named, plan.pinned, places)
+        params = tuple(param[1:] for param in laid_out)
         varying = tuple((a.name, a.example, a.specialize, a.align) for a in self._arguments)
         heuristics = plan.heuristics_hold if plan.heuristics and self.varying else None
         on_cuda = seam.device_source().tensors_on_cuda
@@ -146,6 +148,8 @@ class FrozenLaunch(Frozen):
         plan, native = self._plan, extension.active()
         if not self._native or plan is None or plan.launch is None or native is None:
             return
+        if settings.current().verify:
+            return  # each call has to come here
         found = premises.of_core(plan.jit, None, choose_only=False)
         if found is None or self._holds():
             return
@@ -180,7 +184,7 @@ class FrozenLaunch(Frozen):
         values, launched = {**plan.values, **given}, {**plan.pinned, **given}
         self._check_heuristics(plan, values)
         if settings.current().verify:
-            self._verify(plan, values, given)
+            verify_frozen(self, plan, values, launched, given)
         obstacle = plan.obstacle()
         if obstacle is not None and grid is None:
             compiled = plan.run(self._dims, launched)
@@ -201,26 +205,17 @@ class FrozenLaunch(Frozen):
             frozen = self.frozen.get(name, self.options.get(name))
             raise FrozenArgumentError(self.name, f"heuristic {name}", repr(frozen), repr(found))
 
-    def _verify(
-        self, plan: FrozenPlan, values: Mapping[str, Any], given: Mapping[str, Any]
-    ) -> None:
-        expected = seam.compiled_variant(plan.jit, (), {**values, **plan.options})
-        if getattr(expected, "hash", None) != plan.compiled.hash:
-            raise VerifyError(
-                f"the frozen launch of {self.name} holds another compiled kernel than Triton would "
-                "launch. Set LAUNCHKIT_DISABLE=1 to go on without shortcuts, and report the call.",
-                kernel=self.name,
-                planned=plan.compiled.hash,
-                expected=getattr(expected, "hash", None),
-            )
-        moved = plan.moved(given)
-        if moved is not None:
-            raise VerifyError(
-                f"{moved}, which the launch of {self.name} was frozen with, has got other memory, "
-                "and the launch takes what it had. Freeze another handle, or let it vary.",
-                kernel=self.name,
-                argument=moved,
-            )
+    def preview(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return what a call would pass on, for LAUNCHKIT_VERIFY.
+
+        (function, grid, threads, shared bytes, a word for each kernel parameter) for the driver,
+        or (grid,) where Triton's launcher is called. ``values``: every argument by name;
+        ``given``: those that vary.
+        """
+        passed = self._preview(*(given[name] for name in self.varying)) if self._native else None
+        if passed is not None:
+            return tuple(passed)
+        return (self._dims(dict(values)) if callable(self._dims) else self._dims,)
 
 
 def _names_of(kernel: Any) -> list[str]:

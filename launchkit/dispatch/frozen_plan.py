@@ -118,13 +118,13 @@ def _caller(count: int, direct: bool) -> Callable[..., Any]:
     return compile_function([head, "    __call = __plan.call", f"    {text}"], {}, "call")
 
 
-def kernel_params(
+def named_params(
     compiled: Any,
     named: Iterable[tuple[str, str]],
     values: Mapping[str, Any],
     places: Mapping[str, int],
-) -> Iterator[tuple[str, Any, int]]:
-    """Yield (type, value, place among the varying or -1) of each parameter of a compiled kernel.
+) -> Iterator[tuple[str, str, Any, int]]:
+    """Yield (name, type, value, place among the varying or -1) of each parameter of a compiled kernel.
 
     ``named``: the parameters' names and types in Triton's signature, where a tensor descriptor
     stands for several: a tensor map, or the tensor, its shape, strides and flags; then 32-bit
@@ -133,13 +133,13 @@ def kernel_params(
     metadata = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
     for name, kind in named:
         if not kind.startswith("tensordesc"):
-            yield kind, values[name], places.get(name, -1)
+            yield name, kind, values[name], places.get(name, -1)
             continue
         expanded = seam.expand_descriptor(values[name], next(metadata, None))
         dimensions = len(values[name].shape)
         head = len(expanded) - 2 * dimensions
         for place, value in enumerate(expanded):
-            yield _descriptor_type(value, place - head, dimensions), value, -1
+            yield name, _descriptor_type(value, place - head, dimensions), value, -1
 
 
 def _descriptor_type(value: Any, after_head: int, dimensions: int) -> str:

@@ -14,7 +14,6 @@ from launchkit.dispatch.native.guard import ParamSpec, generable
 from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.native.python_core import PythonCore
 from launchkit.dispatch.plan import ConfigPin, LaunchPlan
-from launchkit.errors import VerifyError
 
 
 def make_core(
@@ -117,26 +116,3 @@ def renew(
         return counting.NOT_KEPT
     core.insert(slot, plan)
     return counting.FIRST if core.watchable else counting.UNWATCHED
-
-
-def verify_plan(
-    core: Core | None,
-    runner: Any,
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> None:
-    """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
-    plan = None if core is None else core.find(args, kwargs)
-    if not isinstance(plan, LaunchPlan):
-        return
-    chosen = {} if plan.config is None else plan.config.all_kwargs()
-    expected = seam.compiled_variant(runner, args, {**kwargs, **chosen})
-    if expected is not plan.compiled:
-        raise VerifyError(
-            f"the plan of {name} holds another compiled kernel than Triton would launch. "
-            "Set LAUNCHKIT_DISABLE=1 to go on without shortcuts, and report the call.",
-            kernel=name,
-            planned=getattr(plan.compiled, "hash", None),
-            expected=getattr(expected, "hash", None),
-        )

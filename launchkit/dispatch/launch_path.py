@@ -15,12 +15,13 @@ from launchkit import settings
 from launchkit.dispatch import counting, placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
-from launchkit.dispatch.keeping import keep_plan, make_core, renew, verify_plan
-from launchkit.dispatch.layers import KernelParts, kernel_name, triton_run
+from launchkit.dispatch.keeping import keep_plan, make_core, renew
+from launchkit.dispatch.layers import KernelParts, is_plain_config, kernel_name, triton_run
 from launchkit.dispatch.native.entries import Entry, begun_by_install
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.plan import ConfigPin
+from launchkit.dispatch.verifying import verify_launch
 from launchkit.errors import UnfingerprintableError
 
 LaunchFn = Callable[..., Any]
@@ -158,7 +159,8 @@ class JitLauncher(Launcher):
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
-        verify_plan(self._core, self._parts.jit, self.name, args, kwargs)
+        jit = self._parts.jit
+        verify_launch(self._core, jit, jit, self.name, grid, args, kwargs)
 
 
 def _always_miss(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -189,7 +191,7 @@ class AutotunedLauncher(Launcher):
         """Make the cores for the keys and for what the config list supplies today."""
         configs, keys = self._tuner.configs, tuple(self._tuner.keys)
         supplied = frozenset(name for config in configs for name in config.kwargs)
-        plain = all(seam.is_plain_config(config) for config in configs)
+        plain = all(is_plain_config(config) for config in configs)
         if (supplied, keys, plain) == self._fitted:
             return
         self._supplied = supplied
@@ -296,7 +298,8 @@ class AutotunedLauncher(Launcher):
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
-        verify_plan(self._core, self._tuner.fn, self.name, args, kwargs)
+        runner = self._tuner.fn
+        verify_launch(self._core, runner, self._parts.jit, self.name, grid, args, kwargs)
 
 
 def clash(config: Any, kwargs: Mapping[str, Any]) -> bool:

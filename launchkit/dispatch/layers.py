@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import triton
+
 from launchkit.dispatch import triton_seam as seam
 from launchkit.errors import UsageError
 
@@ -160,3 +162,8 @@ def autotuner_choice(autotuner: Any, key: tuple[Any, ...]) -> Any:
         return autotuner.cache.get(key)
     except TypeError:
         return None
+
+
+def is_plain_config(config: Any) -> bool:
+    """Tell whether a config's keyword values are what Triton's own Config makes of its fields."""
+    return getattr(type(config), "all_kwargs", None) is triton.Config.all_kwargs

@@ -25,8 +25,8 @@ _ALLOCATING = {
 # among them: time, random, os and whatever else makes a call differ from the one before it.
 _KNOWN_PACKAGES = frozenset(
     (
-        "_abc", "_functools", "_imp", "_operator", "_thread", "_typing", "_weakref", "builtins",
-        "collections", "contextlib", "enum", "functools", "inspect", "itertools", "launchkit",
+        "_abc", "_functools", "_imp", "_operator", "_struct", "_thread", "_typing", "_weakref",
+        "builtins", "collections", "contextlib", "enum", "functools", "inspect", "itertools", "launchkit",
         "math", "nvtx", "operator", "pybind11_builtins", "sys", "torch", "triton", "types",
         "typing",
     )

@@ -377,11 +377,6 @@ def cache_place(jit: Any, device: int, compiled: Any) -> CachePlace | None:
     return None
 
 
-def is_plain_config(config: Any) -> bool:
-    """Tell whether a config's keyword values are what Triton's own Config makes of its fields."""
-    return getattr(type(config), "all_kwargs", None) is triton.Config.all_kwargs
-
-
 def used_globals(jit: Any) -> tuple[tuple[str, Any, dict[str, Any]], ...]:
     """Return (name, value at compile time, namespace) of each global that the kernel reads."""
     return tuple(
@@ -392,6 +387,12 @@ def used_globals(jit: Any) -> tuple[tuple[str, Any, dict[str, Any]], ...]:
 def compiled_variant(runner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the compiled kernel that Triton would launch, without launching it."""
     return runner.run(*args, grid=(1,), warmup=True, **kwargs)
+
+
+def bound_arguments(jit: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every parameter's value by name, as Triton's own binder makes them for a launch."""
+    bound: dict[str, Any] = jit.device_caches[current_device()][-1](*args, **kwargs)[0]
+    return bound
 
 
 def tuning_knobs() -> Any:

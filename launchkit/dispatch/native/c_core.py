@@ -107,6 +107,14 @@ class CCore:
         plan: ConfigPin | None = self._core.find(args, dict(kwargs))
         return plan
 
+    def preview(
+        self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[LaunchPlan, tuple[Any, ...]] | None:
+        """Return the plan that a launch takes and what it would pass on, or None."""
+        found: tuple[LaunchPlan, tuple[Any, ...]] | None
+        found = self._core.preview(args, dict(kwargs), grid)
+        return found
+
     def plans(self) -> list[ConfigPin]:
         """Return the plans that are kept."""
         plans: list[ConfigPin] = self._core.plans()

@@ -1,5 +1,5 @@
 /* The Core type, as Python sees it. c_core.py drives it. */
-#include "core.h"
+#include "preview.h"
 
 #include <string.h>
 
@@ -259,12 +259,10 @@ static PyObject **as_vector(PyObject *args, PyObject *kwargs, PyObject **kwnames
   return vector;
 }
 
-typedef int (*KeyUser)(Core *core, Call *call, PyObject **result);
-
-static PyObject *with_call(Core *core, PyObject *args, KeyUser use) {
-  PyObject *given, *options, *kwnames, *result = NULL;
+PyObject *with_call(Core *core, PyObject *args, CallUser use) {
+  PyObject *given, *options, *grid = NULL, *kwnames, *result = NULL;
   Call call;
-  if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &given, &PyDict_Type, &options))
+  if (!PyArg_ParseTuple(args, "O!O!|O", &PyTuple_Type, &given, &PyDict_Type, &options, &grid))
     return NULL;
   PyObject *copy = PyDict_Copy(options); /* the caller's may change while Python code runs */
   PyObject **vector = copy == NULL ? NULL : as_vector(given, copy, &kwnames);
@@ -275,7 +273,7 @@ static PyObject *with_call(Core *core, PyObject *args, KeyUser use) {
   Py_INCREF(core);
   int status = bind_call(core, &call, NULL, vector, PyTuple_GET_SIZE(given), kwnames);
   if (status == 1)
-    status = use(core, &call, &result);
+    status = use(core, &call, grid, &result);
   Py_DECREF(core);
   PyMem_Free(vector);
   Py_DECREF(kwnames);
@@ -285,7 +283,7 @@ static PyObject *with_call(Core *core, PyObject *args, KeyUser use) {
   return status == 1 ? result : Py_NewRef(Py_None);
 }
 
-static int key_bytes(Core *core, Call *call, PyObject **result) {
+static int key_bytes(Core *core, Call *call, PyObject *Py_UNUSED(grid), PyObject **result) {
   if (core->premises == NULL)
     return 0;
   int status = make_key(core, call, true);
@@ -295,7 +293,7 @@ static int key_bytes(Core *core, Call *call, PyObject **result) {
   return *result == NULL ? -1 : 1;
 }
 
-static int plan_object(Core *core, Call *call, PyObject **result) {
+static int plan_object(Core *core, Call *call, PyObject *Py_UNUSED(grid), PyObject **result) {
   Plan *plan;
   int status = core_find(core, call, &plan);
   if (status == 1) {
@@ -349,6 +347,8 @@ static PyMethodDef core_methods[] = {
      "slot(args, kwargs): the place of these arguments' plan, or None."},
     {"find", (PyCFunction)core_find_method, METH_VARARGS,
      "find(args, kwargs): the plan that a launch takes, or None."},
+    {"preview", (PyCFunction)core_preview, METH_VARARGS,
+     "preview(args, kwargs, grid): what a launch would pass on, or None; see preview.c."},
     {"holds", (PyCFunction)core_holds, METH_O, "holds(slot): whether a plan is kept there."},
     {"insert", (PyCFunction)core_insert, METH_VARARGS,
      "insert(slot, plan, compiled, config, supplied, watches, layout): keep a plan."},

@@ -12,7 +12,7 @@
  *   watch.c     whether everything that Triton would read at this launch is as it was
  *   grid.c      a declared grid -> its dimensions
  *   launch.c    grid, cuLaunchKernelEx
- *   params.c    the bytes of the kernel's parameters
+ *   params.c    the bytes of the kernel's parameters (preview.c: the same, and no launch)
  *
  * A frozen handle (frozen.c) was bound and laid out once; its calls take the last three steps.
  *

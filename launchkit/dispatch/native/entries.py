@@ -50,6 +50,9 @@ if TYPE_CHECKING or _extension is None:
         def _direct(self, ignored: Any, /, *args: Any, **kwargs: Any) -> Any:
             return self._call(None, *args, **kwargs)
 
+        def _preview(self, *args: Any, **kwargs: Any) -> Any:
+            return None
+
         def _lay_out(self, *args: Any) -> bool:
             return False
 

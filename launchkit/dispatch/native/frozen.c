@@ -142,6 +142,14 @@ static PyObject *evaluate(Frozen *frozen, const Given *given) {
 
 /* ---- the call ---- */
 
+static void place_params(const Frozen *frozen, const Given *given, void **params) {
+  /* Copied: another thread may call the same handle while the driver reads. */
+  memcpy(params, frozen->params, frozen->plan.param_count * sizeof *params);
+  for (int i = 0; i < frozen->varying_count; i++)
+    if (frozen->varying[i].slot >= 0)
+      params[frozen->varying[i].slot] = (void *)&given->words[i];
+}
+
 static int call_kernel(Frozen *frozen, const Given *given, const unsigned *size, void *stream) {
   uint64_t scratch = 0;
   void *params[MAX_PARAMS + 2];
@@ -152,11 +160,7 @@ static int call_kernel(Frozen *frozen, const Given *given, const unsigned *size,
                          .stream = stream,
                          .attributes = frozen->plan.attributes,
                          .attribute_count = plan->attribute_count};
-  /* Copied: another thread may call the same handle while the driver reads. */
-  memcpy(params, frozen->params, plan->param_count * sizeof *params);
-  for (int i = 0; i < frozen->varying_count; i++)
-    if (frozen->varying[i].slot >= 0)
-      params[frozen->varying[i].slot] = (void *)&given->words[i];
+  place_params(frozen, given, params);
   params[plan->param_count] = params[plan->param_count + 1] = &scratch;
   int status;
   Py_BEGIN_ALLOW_THREADS;
@@ -166,6 +170,51 @@ static int call_kernel(Frozen *frozen, const Given *given, const unsigned *size,
     return 1;
   raise_status(status);
   return -1;
+}
+
+/* Words of 8 bytes, and of a tensor map all of it; Python knows how many of them count. */
+static PyObject *words_of(const Frozen *frozen, const Given *given) {
+  enum { MAP_BYTES = 128 };
+  void *params[MAX_PARAMS];
+  int count = frozen->plan.param_count;
+  place_params(frozen, given, params);
+  PyObject *result = PyTuple_New(count);
+  for (int i = 0; result != NULL && i < count; i++) {
+    bool map = frozen->params[i] != &frozen->values[i];
+    PyObject *bytes = PyBytes_FromStringAndSize(params[i], map ? MAP_BYTES : sizeof(uint64_t));
+    if (bytes == NULL)
+      Py_CLEAR(result);
+    else
+      PyTuple_SET_ITEM(result, i, bytes);
+  }
+  return result;
+}
+
+/* What a call would give the driver, as a core's preview; None for one that Python has to make. */
+PyObject *frozen_preview(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames) {
+  Frozen *frozen = (Frozen *)self;
+  Given given;
+  unsigned size[3];
+  if (frozen->compiled == NULL || !(frozen->fixed || frozen->grid != NULL) ||
+      !bind_given(frozen, &given, args, nargs, kwnames))
+    Py_RETURN_NONE;
+  int fits = check_given(frozen, &given);
+  memcpy(size, frozen->size, sizeof size);
+  if (fits == 1 && !frozen->fixed) {
+    PyObject *grid = evaluate(frozen, &given);
+    fits = grid == NULL ? -1 : read_grid(grid, size);
+    Py_XDECREF(grid);
+  }
+  if (fits != 1)
+    return fits < 0 ? NULL : Py_NewRef(Py_None);
+  const Plan *plan = &frozen->plan;
+  PyObject *words = words_of(frozen, &given);
+  if (words == NULL)
+    return NULL;
+  return Py_BuildValue("(K(III)IIN)", (unsigned long long)(uintptr_t)plan->function,
+                       size[0] * plan->ctas, size[1], size[2], plan->threads, plan->shared_bytes,
+                       words);
 }
 
 /* 1: launched, or nothing to launch; 0: only Python can; -1: exception.  *grid: what a Python

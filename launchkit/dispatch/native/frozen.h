@@ -54,5 +54,7 @@ PyObject *frozen_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf
                             PyObject *kwnames);
 PyObject *frozen_direct(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                         PyObject *kwnames);
+PyObject *frozen_preview(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames);
 
 #endif

@@ -291,6 +291,8 @@ static PyMemberDef frozen_members[] = {
 static PyMethodDef frozen_methods[] = {
     {"_direct", (PyCFunction)(void (*)(void))frozen_direct, METH_FASTCALL | METH_KEYWORDS,
      "_direct(ignored, ...): call without what a launch slot put in front."},
+    {"_preview", (PyCFunction)(void (*)(void))frozen_preview, METH_FASTCALL | METH_KEYWORDS,
+     "_preview(...): (function, grid, threads, shared bytes, words) that a call would pass, or None."},
     {"_lay_out", frozen_lay_out, METH_VARARGS,
      "_lay_out(compiled, layout, varying, mapping, heuristics, device): fix the launch; returns "
      "whether it can be made here."},

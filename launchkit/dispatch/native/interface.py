@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from launchkit.dispatch.plan import ConfigPin
+from launchkit.dispatch.plan import ConfigPin, LaunchPlan
 
 
 class Core(Protocol):
@@ -45,6 +45,16 @@ class Core(Protocol):
 
     def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ConfigPin | None:
         """Return the plan that a launch with these arguments takes, or None for the long way."""
+
+    def preview(
+        self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[LaunchPlan, tuple[Any, ...]] | None:
+        """Return the plan that a launch takes and what it would pass on, or None for the long way.
+
+        That is (function, grid, threads, shared bytes, bytes of each kernel parameter) for the
+        driver, with the grid in blocks; or (grid, value of each parameter) for Triton's launcher.
+        A grid function is called.
+        """
 
     def plans(self) -> list[ConfigPin]:
         """Return the plans that are kept."""

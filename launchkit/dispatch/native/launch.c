@@ -1,7 +1,7 @@
 /* A launch: find the plan, ask its premises, evaluate the grid, fill the parameters, call the
  * driver. What is odd in any way is finished by Triton's own launcher, never called twice.
  */
-#include "core.h"
+#include "preview.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -92,7 +92,7 @@ int read_grid(PyObject *grid, unsigned *out) {
 }
 
 /* A parameter's value in this launch; borrowed from the caller or the plan. */
-static PyObject *value_of(const Call *call, const Plan *plan, int index) {
+PyObject *value_of(const Call *call, const Plan *plan, int index) {
   return call->values[index] != NULL ? call->values[index]
                                      : PyTuple_GET_ITEM(plan->supplied, index);
 }
@@ -129,16 +129,25 @@ static PyObject *finish(Core *core, Plan *plan, const Call *call, PyObject *grid
   return result;
 }
 
+/* 1: *config and params are what the driver gets, but for the scratch memory and the clusters of
+ * the grid; 0: Triton's launcher has to. `converted`: room for values that are no argument's. */
+int prepare_launch(const Plan *plan, Call *call, PyObject *grid, LaunchConfig *config,
+                   uint64_t *converted, void **params) {
+  config->block[0] = plan->threads;
+  config->block[1] = config->block[2] = 1;
+  config->shared_bytes = plan->shared_bytes;
+  config->attributes = (LaunchAttribute *)plan->attributes;
+  config->attribute_count = plan->attribute_count;
+  return plan->direct && read_grid(grid, config->grid) &&
+         fill_params(plan, call, converted, params);
+}
+
 /* 1: launched, or nothing to launch; 0: Triton's launcher has to; -1: exception. */
 static int launch_directly(Core *core, Plan *plan, Call *call, PyObject *grid, long stream) {
   uint64_t converted[MAX_PARAMS], scratch = 0;
   void *params[MAX_PARAMS + 2];
-  LaunchConfig config = {.block = {plan->threads, 1, 1},
-                         .shared_bytes = plan->shared_bytes,
-                         .stream = (void *)stream,
-                         .attributes = plan->attributes,
-                         .attribute_count = plan->attribute_count};
-  if (!plan->direct || !read_grid(grid, config.grid) || !fill_params(plan, call, converted, params))
+  LaunchConfig config = {.stream = (void *)stream};
+  if (!prepare_launch(plan, call, grid, &config, converted, params))
     return 0;
   profile_mark(GRID);
   if (config.grid[0] == 0 || config.grid[1] == 0 || config.grid[2] == 0)
@@ -187,6 +196,28 @@ static bool still_armed(const Core *core, const Plan *plan) {
   return plan->key.kept && premises_hold(core->premises) == 1;
 }
 
+/* Evaluate a grid that is no tuple. *owned: a new reference to what it came to, or NULL.
+ * 1: go on, 0: only Triton's launcher may, -1: exception. */
+int settle_grid(Core *core, const Plan *plan, const Call *call, PyObject **grid,
+                PyObject **owned) {
+  if (is_declared_grid(*grid)) {
+    *owned = declared_grid(core, plan, call, *grid);
+    if (*owned == NULL && PyErr_Occurred())
+      return -1;
+    if (*owned != NULL)
+      *grid = *owned;
+  }
+  if (PyTuple_CheckExact(*grid) || PyList_CheckExact(*grid) || !PyCallable_Check(*grid))
+    return 1;
+  *grid = *owned = evaluate_grid(core, plan, call, *grid);
+  if (*owned == NULL)
+    return -1;
+  /* It may have installed a launch hook, which Triton would read now. */
+  if (still_armed(core, plan))
+    return 1;
+  return PyErr_Occurred() ? -1 : 0;
+}
+
 static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid) {
   void *handle;
   PyObject *evaluated = NULL, *odd = NULL;
@@ -194,25 +225,9 @@ static PyObject *launch_plan(Core *core, Plan *plan, Call *call, PyObject *grid)
   if (read_current_stream(core->stream_source, core->stream_key, call->device, &handle) < 0)
     return NULL;
   long stream = (long)(intptr_t)handle;
-  int launched = 0;
-  if (is_declared_grid(grid)) {
-    evaluated = declared_grid(core, plan, call, grid);
-    if (evaluated == NULL && PyErr_Occurred())
-      return NULL;
-    grid = evaluated != NULL ? evaluated : grid;
-  }
-  if (!PyTuple_CheckExact(grid) && !PyList_CheckExact(grid) && PyCallable_Check(grid)) {
-    grid = evaluated = evaluate_grid(core, plan, call, grid);
-    if (evaluated == NULL)
-      return NULL;
-    /* It may have installed a launch hook, which Triton would read now. */
-    if (still_armed(core, plan))
-      launched = launch_directly(core, plan, call, grid, stream);
-    else if (PyErr_Occurred())
-      launched = -1;
-  } else {
+  int launched = settle_grid(core, plan, call, &grid, &evaluated);
+  if (launched == 1)
     launched = launch_directly(core, plan, call, grid, stream);
-  }
   if (launched == 0) {
     profile_mark(GRID);
     odd = finish(core, plan, call, grid, stream);

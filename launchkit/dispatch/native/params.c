@@ -1,5 +1,5 @@
 /* Kernel parameters: how a plan lays them out, and the bytes of each launch. */
-#include "core.h"
+#include "preview.h"
 
 #include <string.h>
 
@@ -23,6 +23,21 @@ int kind_of(const char *type) {
     if (strcmp(type, kinds[i].name) == 0)
       return kinds[i].kind;
   return 0; /* a tuple, a descriptor, something newer */
+}
+
+/* Bytes of a kernel parameter. */
+Py_ssize_t size_of(int kind) {
+  switch (kind & 7) {
+  case SIGNED:
+  case UNSIGNED:
+    return kind >> 3 < 8 ? 1 : kind >> 6;
+  case FP16:
+  case BF16:
+    return 2;
+  case FP32:
+    return 4;
+  }
+  return 8;
 }
 
 static bool fits(int kind, uint8_t code, uint64_t bits) {

@@ -18,7 +18,7 @@ from launchkit.dispatch.native import guard
 from launchkit.dispatch.native.fronts import MISS, compile_function, make_front, miss_if
 from launchkit.dispatch.native.guard import GuardPart, ParamSpec
 from launchkit.dispatch.native.launcher_text import launch_text
-from launchkit.dispatch.plan import ConfigPin, PlanTable
+from launchkit.dispatch.plan import ConfigPin, LaunchPlan, PlanTable
 
 MAX_BODIES = 64
 """Tuples of argument types per kernel that get a body; more go through Triton."""
@@ -33,6 +33,7 @@ class _Body:
     namespace: dict[str, Any]
     launch: Callable[..., Any]
     find: Callable[..., Any]
+    preview: Callable[..., Any]
     key_of: Callable[..., Any]
 
 
@@ -141,6 +142,15 @@ class PythonCore:
         plan = MISS if body is None else body.find(*bound[1])
         return None if plan is MISS else plan
 
+    def preview(
+        self, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[LaunchPlan, tuple[Any, ...]] | None:
+        """Return the plan that a launch takes and what it would pass on, or None."""
+        bound = MISS if self._choose_only else self._binder(grid, *args, **kwargs)
+        body = None if bound is MISS else self._bodies.get(bound[0])
+        found = MISS if body is None else body.preview(*bound[1])
+        return None if found is MISS else found
+
     def holds(self, slot: tuple[_Body, Any]) -> bool:
         """Tell whether a plan is kept at a slot, whether or not it still holds."""
         body, key = slot
@@ -206,6 +216,7 @@ class PythonCore:
         look_up = [*head, *_find_lines(parts), *miss_if(" or ".join(self._stale_conditions()))]
         find = [*look_up, "    return __plan"]
         lines = find if self._choose_only else [*look_up, *self._launch_lines(pointers)]
+        preview = find if self._choose_only else [*look_up, *self._preview_lines(pointers)]
         elsewhere = [f"not {guard.on_device(p)}" for p in tensors if not self._choose_only]
         key_of = [
             "    __on = __device()",
@@ -221,6 +232,7 @@ class PythonCore:
             namespace,
             compile_function([f"def body{head_of}", *lines], namespace, "body"),
             compile_function([f"def find{head_of}", *find], namespace, "find"),
+            compile_function([f"def preview{head_of}", *preview], namespace, "preview"),
             compile_function([f"def key_of{head_of}", *key_of], namespace, "key_of"),
         )
 
@@ -248,10 +260,23 @@ class PythonCore:
             conditions.append("__plan.globals and __plan.globals_changed()")
         return conditions
 
-    def _launch_lines(self, pointers: Mapping[str, str]) -> list[str]:
-        values = {
+    def _values(self) -> dict[str, str]:
+        return {
             p.name: f"__plan.supplied[{p.name!r}]" if p.supplied else p.name for p in self._params
         }
+
+    def _preview_lines(self, pointers: Mapping[str, str]) -> list[str]:
+        values = self._values()
+        named = ", ".join(f"{name!r}: {value}" for name, value in values.items())
+        passed = "".join(f"{pointers.get(name, value)}, " for name, value in values.items())
+        return [
+            "    if __callable(__grid):",
+            f"        __grid = __grid({{{named}}})",
+            f"    return __plan, (__grid, ({passed}))",
+        ]
+
+    def _launch_lines(self, pointers: Mapping[str, str]) -> list[str]:
+        values = self._values()
         named = ", ".join(f"{name!r}: {value}" for name, value in values.items())
         direct, through_run = launch_text([pointers.get(n, v) for n, v in values.items()])
         remember = (
