@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
@@ -67,6 +67,20 @@ def heuristic_front(parts: KernelParts, below: Any) -> Callable[..., Any] | None
     front = _generate(parts, below, asked, later, tests)
     native = extension.active()
     return front if native is None else _in_c(native, parts, below, tests, front)
+
+
+def derived_values(
+    parts: KernelParts, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, bool]:
+    """Return what a front computes for the heuristics of a call, as far as it is given their
+    arguments; nothing where there is no front."""
+    tests = _tests(parts.outer_heuristics, list(parts.jit.arg_names)) or {}
+    named = {**dict(zip(parts.jit.arg_names, args, strict=False)), **kwargs}
+    return {
+        name: (named[argument] is None) == for_none
+        for name, (argument, for_none) in tests.items()
+        if argument in named
+    }
 
 
 def _in_c(

@@ -10,12 +10,13 @@ from typing import Any
 
 from launchkit.dispatch import placing
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.heuristic_front import heuristic_front
+from launchkit.dispatch.heuristic_front import derived_values, heuristic_front
 from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
 from launchkit.dispatch.layers import KernelParts
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.plan import ConfigPin
+from launchkit.dispatch.verifying import compare_heuristics
 
 
 class HeuristicLauncher(AutotunedLauncher):
@@ -92,6 +93,7 @@ class OuterHeuristicLauncher(Launcher):
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
         full = dict(kwargs)
         apply_heuristics(self._parts.outer_heuristics, grid, args, full)
+        compare_heuristics(self.name, derived_values(self._parts, args, kwargs), full)
         self._below.verify(grid, args, full)
 
 

@@ -138,6 +138,21 @@ def compare_compiled(name: str, what: str, planned: Any, expected: Any, same: bo
         )
 
 
+def compare_heuristics(name: str, planned: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise VerifyError if a heuristic's value is not the one that was computed in its place."""
+    for each, value in planned.items():
+        if value is not expected[each]:
+            raise VerifyError(
+                f"the launch of {name} takes {value!r} for the heuristic {each}, which gives "
+                f"{expected[each]!r}. {_ADVICE}",
+                kernel=name,
+                differs="heuristic",
+                parameter=each,
+                planned=value,
+                expected=expected[each],
+            )
+
+
 def verify_launch(
     core: Core | None,
     runner: Any,

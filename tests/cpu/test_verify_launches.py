@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
+import sys
 
 import odd_kernels
 import pytest
@@ -16,7 +17,7 @@ from launching import triton_launch
 
 import launchkit
 from launchkit import hostonly, settings
-from launchkit.dispatch import frozen_plan, verify_frozen, verifying
+from launchkit.dispatch import frozen_plan, heuristic_front, verify_frozen, verifying
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.native import c_core
 from launchkit.errors import VerifyError
@@ -218,6 +219,19 @@ def test_op_whose_launch_is_wrong_is_told(monkeypatch, each_core):
     assert hostonly.launches() == []
 
 
+def test_heuristic_that_is_computed_wrongly_is_told(monkeypatch):
+    given_a = {"MODE": lambda args: args["a_ptr"] is not None}
+    kernel = triton.heuristics(given_a)(triton.jit(sample_kernels.mixed.fn))
+    given = {"a_ptr": None, "b_ptr": X, "n": 3, "flag": True, "alpha": 0.5}
+    for _ in range(2):
+        launchkit.launch(kernel, (1,), **given)
+    monkeypatch.setattr(heuristic_front, "none_test", lambda function: ("a_ptr", True))
+    hostonly.clear()
+    with pytest.raises(VerifyError, match="takes True for the heuristic MODE, which gives False"):
+        launchkit.launch(kernel, (1,), **given)
+    assert hostonly.launches() == []
+
+
 class TestFrozen:
     def handle(self, **options):
         return launchkit.freeze(sample_kernels.copy, (3,), X, X, 64, 32, BLOCK=16, **options)
@@ -287,3 +301,44 @@ def test_preview_of_what_misses_is_none(each_core):
     assert isinstance(plan.compiled, seam.CompiledKernel)
     assert core.preview((3,), (X, X, 64, 2), {"BLOCK": 32}) is None
     assert core.preview((3,), (X, X, 64.0, 2), {"BLOCK": 16}) is None
+
+
+def test_previews_leave_no_reference_behind(each_core):
+    kernel = triton.jit(sample_kernels.copy.fn)
+    shape, large = (3, 1), 10**12
+    args = (X, X, large, 2)
+    launchkit.launch(kernel, shape, *args, BLOCK=16)
+    core = kernel._launchkit_entry._core
+    plan = core.find(args, {"BLOCK": 16})
+    things = (shape, large, X, plan, plan.compiled)
+
+    def ask():
+        for grid in (shape, lambda meta: shape, (True, 1), [2.0]):
+            core.preview(grid, args, {"BLOCK": 16})
+        core.preview(shape, args, {"BLOCK": 32})
+
+    ask()
+    before = [sys.getrefcount(thing) for thing in things]
+    for _ in range(500):
+        ask()
+    assert [sys.getrefcount(thing) for thing in things] == before
+
+
+def test_misuse_of_a_preview_is_refused(each_core):
+    kernel = triton.jit(sample_kernels.copy.fn)
+    args = (X, X, 64, 2)
+    launchkit.launch(kernel, (3,), *args, BLOCK=16)
+    core = kernel._launchkit_entry._core
+    with pytest.raises(ZeroDivisionError):
+        core.preview(lambda meta: 1 // 0, args, {"BLOCK": 16})
+    with pytest.raises(TypeError):
+        core.preview((3,), args[:2], {"BLOCK": 16})
+    handle = launchkit.freeze(kernel, (3,), *args, BLOCK=16, varying=["n"])
+    assert handle._preview() is handle._preview(1, 2) is handle._preview(m=1) is None
+    assert handle._preview(1.5) is handle._preview("x") is None
+    assert type(handle).__new__(type(handle))._preview(3) is None
+    if each_core == "c":
+        assert core._core.preview(args, {"BLOCK": 16}) is None  # no grid
+        for wrong in [(), (args,), ([], {}, (1,)), (args, None, (1,))]:
+            with pytest.raises(TypeError):
+                core._core.preview(*wrong)
