@@ -11,7 +11,8 @@ from launching import counted_runs, outcome, triton_launch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import launchkit
-from launchkit import hostonly
+from launchkit import hostonly, settings
+from launchkit.errors import VerifyError
 
 pytestmark = pytest.mark.usefixtures("each_core")
 
@@ -70,3 +71,25 @@ def test_descriptor_cannot_vary(arch):
         launchkit.freeze(
             descriptor_kernels.copy_block, (1,), descriptor(), out, 3, 5, 32, 16, varying="source"
         )
+
+
+def test_verified_handle_passes_and_a_descriptor_that_changed_is_told(arch, each_core, monkeypatch):
+    monkeypatch.setenv("LAUNCHKIT_VERIFY", "1")
+    settings.reload()
+    source, out = descriptor(), torch.empty(32 * 16, dtype=torch.float16)
+    source.shape = list(source.shape)
+    handle = launchkit.freeze(
+        descriptor_kernels.copy_block, (2,), source, out, 3, 5, 32, 16, varying=["row"]
+    )
+    for row in (3, 7):
+        hostonly.clear()
+        handle(row)
+        (launched,) = hostonly.launches()
+        assert launched.grid == (2, 1, 1)
+    if each_core == "c":  # without it the descriptor is encoded at each call, and not compared
+        handle._plan.values["source"].shape[0] = 48
+        hostonly.clear()
+        with pytest.raises(VerifyError, match="of source instead of") as caught:
+            handle(3)
+        assert caught.value.fields["parameter"] == "source"
+        assert hostonly.launches() == []
