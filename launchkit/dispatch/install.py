@@ -223,15 +223,21 @@ _ABSENT = object()
 
 def _replace(kind: type, name: str, function: Any) -> None:
     now = vars(kind).get(name, _ABSENT)
-    # Still there: the patterns change, or somebody's function stood in the way of uninstall().
-    if now is _originals.get((kind, name), now):
+    # Ours is still there: the patterns change, or somebody's function, which calls ours, stood in
+    # the way of uninstall(). It is gone where somebody has put back Triton's own since.
+    back = getattr(now, "__module__", None) == kind.__module__
+    if now is _originals.get((kind, name), now) or (back and not _is_ours(now)):
         _originals[kind, name] = now
         setattr(kind, name, function)
 
 
+def _is_ours(function: Any) -> bool:
+    return function is _subscript or hasattr(function, "launchkit_original")
+
+
 def _restore(kind: type, name: str, before: Any) -> None:
     now = vars(kind).get(name)
-    if now is not _subscript and not hasattr(now, "launchkit_original"):
+    if not _is_ours(now):
         # Theirs calls ours, which now lets everything through to Triton.
         logger.warning(
             "%s.%s was replaced after launchkit.install() by %r, which stays. Take it away before "
