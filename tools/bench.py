@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from launchkit import jsonio
 from launchkit.tools import (
     bench_copy,
     bench_differential,
@@ -29,11 +28,11 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    give,
     plain_table,
     print_title,
     where,
     wide_console,
-    write,
 )
 
 app = typer.Typer(invoke_without_command=True)
@@ -112,16 +111,7 @@ def launch(
         document = launch_overhead.measure(
             names, rounds, launches, advance=lambda: progress.advance(task)
         )
-    data = jsonio.dumps(document)
-    try:
-        if as_json:
-            typer.echo(data, nl=False)
-        else:
-            show(document)
-    finally:
-        # Also where the output failed: what was measured is kept.
-        if output is not None:
-            write(output, data)
+    give(document, show, as_json, output)
 
 
 def show(document: dict[str, Any]) -> None:

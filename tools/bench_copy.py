@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import (
     AsJson,
@@ -20,12 +19,12 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    give,
     keeper,
     plain_table,
     print_title,
     where,
     wide_console,
-    write,
 )
 
 MODEL_NAMES = "Qwen3.5-9B, Nemotron-3-Super"
@@ -80,16 +79,7 @@ def copy(
     document = _measured(
         tuple(model or ()), tuple(dict.fromkeys(reqs or ())), rounds, sweep, host, output
     )
-    data = jsonio.dumps(document)
-    try:
-        if as_json:
-            typer.echo(data, nl=False)
-        else:
-            show(document)
-    finally:
-        # Also where the output failed: what was measured is kept.
-        if output is not None:
-            write(output, data)
+    give(document, show, as_json, output)
 
 
 def _measured(

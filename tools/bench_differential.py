@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launchkit import jsonio
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
@@ -20,10 +19,10 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    give,
     plain_table,
     print_title,
     wide_console,
-    write,
 )
 
 Cases = Annotated[
@@ -60,15 +59,7 @@ def differential(
         document = module.measure(
             names, sets, seed, workers, advance=lambda done: progress.advance(task, done)
         )
-    data = jsonio.dumps(document)
-    try:
-        if as_json:
-            typer.echo(data, nl=False)
-        else:
-            show(document)
-    finally:
-        if output is not None:
-            write(output, data)
+    give(document, show, as_json, output)
     if document["differences"]:
         _tell_differences(document)
         raise typer.Exit(1)

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from launchkit import jsonio
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
@@ -19,12 +18,12 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    give,
     keeper,
     plain_table,
     print_title,
     where,
     wide_console,
-    write,
 )
 
 _VARIANTS = {
@@ -64,16 +63,7 @@ def indices(
             advance=lambda: progress.advance(task),
             finished=keeper(output, "batches"),
         )
-    data = jsonio.dumps(document)
-    try:
-        if as_json:
-            typer.echo(data, nl=False)
-        else:
-            show(document)
-    finally:
-        # Also where the output failed: what was measured is kept.
-        if output is not None:
-            write(output, data)
+    give(document, show, as_json, output)
 
 
 def show(document: dict[str, Any]) -> None:

@@ -11,18 +11,17 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from launchkit import jsonio
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
     benchmark,
     check_output,
     check_settings,
+    give,
     plain_table,
     print_title,
     where,
     wide_console,
-    write,
 )
 
 Operators = Annotated[
@@ -49,15 +48,7 @@ def libraries(
         document = measure(
             rounds=rounds, calls=calls, advance=lambda: progress.advance(task), **options
         )
-    data = jsonio.dumps(document)
-    try:
-        if as_json:
-            typer.echo(data, nl=False)
-        else:
-            show(document)
-    finally:
-        if output is not None:
-            write(output, data)
+    give(document, show, as_json, output)
 
 
 def show(document: dict[str, Any]) -> None:

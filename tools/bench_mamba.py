@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launchkit import jsonio
 from launchkit.tools.bench_mamba_table import show
 from launchkit.tools.bench_output import (
     AsJson,
@@ -22,8 +21,8 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    give,
     keeper,
-    write,
 )
 
 MODEL_NAMES = (
@@ -81,16 +80,7 @@ def mamba(
         model or (), sequences or (), tokens or (), initial_states
     )
     document = _measure(cases, rounds, output)
-    data = jsonio.dumps(document)
-    try:
-        if as_json:
-            typer.echo(data, nl=False)
-        else:
-            show(document)
-    finally:
-        # Also where the output failed: what was measured is kept.
-        if output is not None:
-            write(output, data)
+    give(document, show, as_json, output)
 
 
 def quick() -> None:

@@ -132,6 +132,27 @@ def write(output: Path, data: bytes) -> None:
         ) from error
 
 
+def give(
+    document: dict[str, Any],
+    show: Callable[[dict[str, Any]], None],
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Print a result as JSON or by ``show``, and write it to its file, if it has one.
+
+    The file is written also where printing fails: what was measured is kept.
+    """
+    data = jsonio.dumps(document)
+    try:
+        if as_json:
+            typer.echo(data, nl=False)
+        else:
+            show(document)
+    finally:
+        if output is not None:
+            write(output, data)
+
+
 def keeper(output: Path | None, what: str) -> Callable[[dict[str, Any]], None]:
     """Return what keeps a result so far: a run that is cut short leaves its finished ``what``."""
     if output is None or (output.exists() and not output.is_file()):

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launchkit import jsonio
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
@@ -19,11 +18,11 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    give,
     plain_table,
     print_title,
     where,
     wide_console,
-    write,
 )
 
 Cases = Annotated[
@@ -51,15 +50,7 @@ def soak(
         document = module.measure(
             names, launches, advance=lambda made: progress.advance(task, made)
         )
-    data = jsonio.dumps(document)
-    try:
-        if as_json:
-            typer.echo(data, nl=False)
-        else:
-            show(document)
-    finally:
-        if output is not None:
-            write(output, data)
+    give(document, show, as_json, output)
     if not document["flat"]:
         raise typer.Exit(1)
 
