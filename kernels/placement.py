@@ -6,8 +6,8 @@ there whether they run in its CPU interpreter. ``INTERPRETED`` is read at the sa
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -89,6 +89,10 @@ def may_start_early() -> bool:
 
 @functools.cache
 def _driver() -> int:
-    """Return the CUDA version of the driver, 12030 for 12.3; 0 where torch does not say."""
-    version: Callable[[], int] = getattr(torch._C, "_cuda_getDriverVersion", int)
-    return version()
+    """Return the CUDA version of the driver, 12030 for 12.3; 0 without one. torch does not say."""
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return version.value

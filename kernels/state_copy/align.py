@@ -15,7 +15,13 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from launchkit.kernels.state_copy.block import copy_loaded_state, load_state, place_in_grid
+from launchkit.kernels.state_copy.block import (
+    copy_loaded_state,
+    has_work,
+    load_kept,
+    load_state,
+    place_in_grid,
+)
 
 
 @triton.jit(do_not_specialize=["num_reqs"])
@@ -98,28 +104,29 @@ def precopy_mamba_align_fused_kernel(
     BLOCK_TABLE_BY_SLOT one per batch row.
     """
     batch_idx, state_idx, tile_idx = place_in_grid(TEMPORAL_TILES, TILES_FIRST)
-    if DEPENDENT:
-        gdc_launch_dependents()
-    state, size, per_tile = load_state(
-        state_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
+    state, tile = load_state(
+        state_idx, tile_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
         state_elem_sizes_ptr, state_inner_sizes_ptr, state_conv_widths_ptr,
         state_group_indices_ptr, state_dim_row_count_ptr, state_dim_row_stride_ptr,
         COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, TEMPORAL_TILES, TILE_CONV,
     )  # fmt: skip
-    if (batch_idx < num_reqs) & ((tile_idx == 0) | (tile_idx * per_tile < size)):
+    if (batch_idx < num_reqs) & has_work(tile):
         if DEPENDENT:
             gdc_wait()
         req_idx = batch_idx
         if HAS_IDX_MAPPING:
-            req_idx = tl.load(idx_mapping_ptr + batch_idx).to(tl.int32)
+            req_idx = load_kept(idx_mapping_ptr + batch_idx).to(tl.int32)
         if req_idx >= 0:
-            src_col = tl.load(src_col_ptr + req_idx)
-            dst_col = tl.load(mamba_state_idx_ptr + req_idx)
-            token_bias = tl.load(token_bias_ptr + req_idx)
+            src_col = load_kept(src_col_ptr + req_idx)
+            dst_col = load_kept(mamba_state_idx_ptr + req_idx)
+            token_bias = load_kept(token_bias_ptr + req_idx)
             # The bias is asked here for its load to join the others: no more waits than needed.
             if (src_col >= 0) & (dst_col >= 0) & (token_bias >= 0) & (src_col != dst_col):
                 copy_loaded_state(
-                    state, size, per_tile, req_idx if BLOCK_TABLE_BY_SLOT else batch_idx,
-                    src_col, dst_col, token_bias, block_table_stride_req, tile_idx,
+                    state, tile, req_idx if BLOCK_TABLE_BY_SLOT else batch_idx,
+                    src_col, dst_col, token_bias, block_table_stride_req,
                     COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, LOAD_POLICY, STORE_POLICY,
                 )  # fmt: skip
+    if DEPENDENT:
+        # Last of all: launches that start sooner only take memory and places from this one.
+        gdc_launch_dependents()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from launchkit.kernels.state_copy.memcpy import copy_range, tile_bytes
+from launchkit.kernels.state_copy.memcpy import copy_range, copy_words, tile_bytes
 
 
 @triton.jit
@@ -33,8 +33,15 @@ def place_in_grid(NUM_TILES: tl.constexpr, TILES_FIRST: tl.constexpr):
 
 
 @triton.jit
+def load_kept(pointer):
+    """Load what every program reads: in L2 it should outlive what is copied past it."""
+    return tl.load(pointer, eviction_policy="evict_last")
+
+
+@triton.jit
 def load_state(
     state_idx,
+    tile_idx,
     block_table_ptrs_ptr,
     state_base_addrs_ptr,
     state_block_strides_ptr,
@@ -49,69 +56,114 @@ def load_state(
     NUM_TILES: tl.constexpr,
     TILE_CONV: tl.constexpr,
 ):
-    """Return what is known of a state before a request is looked at, and its tiles.
+    """Return what is known of a state before a request is looked at, and of one tile of it.
 
-    (base, block stride, element size, inner size, width, rows, row stride, block table), the
-    bytes of a block and the bytes of a tile of it. Tiles that start behind the end are empty.
+    State: (base, block stride, element size, inner size, width, rows, row stride, block table,
+    bytes of a block). Tile: (index, bytes of the others, its bytes, 0 or less behind the end, its
+    address in block 0, whether it is plain). A plain one is whole 16-byte accesses in any block,
+    and its copy needs to know nothing more than two block numbers.
     """
-    group = tl.load(state_group_indices_ptr + state_idx)
-    width = tl.load(state_conv_widths_ptr + state_idx)
-    base = tl.load(state_base_addrs_ptr + state_idx).to(tl.int64)
-    stride = tl.load(state_block_strides_ptr + state_idx).to(tl.int64)
-    elem_size = tl.load(state_elem_sizes_ptr + state_idx)
-    inner = tl.load(state_inner_sizes_ptr + state_idx).to(tl.int64)
-    table = tl.load(block_table_ptrs_ptr + group).to(tl.int64).to(tl.pointer_type(tl.int32))
+    group = load_kept(state_group_indices_ptr + state_idx)
+    width = load_kept(state_conv_widths_ptr + state_idx)
+    base = load_kept(state_base_addrs_ptr + state_idx).to(tl.int64)
+    stride = load_kept(state_block_strides_ptr + state_idx)
+    stride = stride.to(tl.int64)
+    elem_size = load_kept(state_elem_sizes_ptr + state_idx)
+    inner = load_kept(state_inner_sizes_ptr + state_idx).to(tl.int64)
+    table = load_kept(block_table_ptrs_ptr + group).to(tl.int64)
     rows = width * 0
     row_stride = stride * 0
     size = inner * elem_size
     if CONV_STATE_DIM_FIRST:
-        rows = tl.load(state_dim_row_count_ptr + state_idx)
-        row_stride = tl.load(state_dim_row_stride_ptr + state_idx).to(tl.int64)
+        rows = load_kept(state_dim_row_count_ptr + state_idx)
+        row_stride = load_kept(state_dim_row_stride_ptr + state_idx).to(tl.int64)
         size = tl.where(width > 0, rows * row_stride, size)
+        plain = (stride >= size) & ((width == 0) | (width * elem_size == row_stride))
     else:
         size *= tl.maximum(width, 1)
+        plain = stride >= size
     per_tile = tile_bytes(size, COPY_BLOCK_SIZE, NUM_TILES)
     if not TILE_CONV:
         per_tile = tl.where(width > 0, tile_bytes(size, COPY_BLOCK_SIZE, 1), per_tile)
-    return (base, stride, elem_size, inner, width, rows, row_stride, table), size, per_tile
+    first = per_tile * tile_idx
+    plain &= ((base | stride | size | per_tile) & 15) == 0
+    table = table.to(tl.pointer_type(tl.int32))
+    return (
+        (base, stride, elem_size, inner, width, rows, row_stride, table, size),
+        (tile_idx, per_tile, tl.minimum(per_tile, size - first), base + first, plain),
+    )
+
+
+@triton.jit
+def has_work(tile):
+    """Whether a tile takes part. The first always does: it moves what overlaps, however small."""
+    tile_idx, _, tile_size, _, _ = tile
+    return (tile_idx == 0) | (tile_size > 0)
 
 
 @triton.jit
 def copy_loaded_state(
     state,
-    size,
-    per_tile,
+    tile,
     bt_row_idx,
     src_col,
     dst_col,
     token_bias,
     block_table_stride_req,
-    tile_idx,
     COPY_BLOCK_SIZE: tl.constexpr,
     CONV_STATE_DIM_FIRST: tl.constexpr,
     LOAD_POLICY: tl.constexpr,
     STORE_POLICY: tl.constexpr,
 ):
-    """``_copy_mamba_state_block`` of a state that ``load_state`` returned."""
-    base, stride, elem_size, inner, width, rows, row_stride, table = state
-    is_conv = width > 0
+    """``_copy_mamba_state_block`` of what ``load_state`` returned."""
+    base, stride, _, _, width, _, _, table, _ = state
+    tile_idx, per_tile, tile_size, tile_addr, plain = tile
     # Widened by adding, since a caller may pass a constant.
     table += (tl.full((), 0, tl.int64) + bt_row_idx) * block_table_stride_req
-    read_col = src_col + tl.where(is_conv, 0, token_bias)
-    src_addr = base + tl.load(table + read_col).to(tl.int64) * stride
-    dst_addr = base + tl.load(table + dst_col).to(tl.int64) * stride
+    shift = tl.where(width > 0, token_bias, 0)
+    read = table + (src_col + token_bias - shift)
+    src_block = load_kept(read).to(tl.int64)
+    dst_block = load_kept(table + dst_col).to(tl.int64)
+    # First what nearly every copy is: at the start of a launch, nothing hides how long this takes.
+    if plain & (shift == 0) & (src_block != dst_block):
+        copy_words(
+            tile_addr + src_block * stride, tile_addr + dst_block * stride, tile_size,
+            COPY_BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
+        )  # fmt: skip
+    else:
+        _copy_any(
+            state, base + src_block * stride, base + dst_block * stride, shift, tile_idx, per_tile,
+            COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, LOAD_POLICY, STORE_POLICY,
+        )  # fmt: skip
+
+
+@triton.jit
+def _copy_any(
+    state,
+    src_addr,
+    dst_addr,
+    shift,
+    tile_idx,
+    per_tile,
+    COPY_BLOCK_SIZE: tl.constexpr,
+    CONV_STATE_DIM_FIRST: tl.constexpr,
+    LOAD_POLICY: tl.constexpr,
+    STORE_POLICY: tl.constexpr,
+):
+    """Copy a tile from block to block, however they lie; ``shift``: tokens, 0 if temporal."""
+    _, _, elem_size, inner, width, rows, row_stride, _, size = state
     copy_size = size
     by_rows = False
     if CONV_STATE_DIM_FIRST:
-        by_rows = is_conv & ((token_bias != 0) | (width * elem_size != row_stride))
+        by_rows = (width > 0) & ((shift != 0) | (width * elem_size != row_stride))
     else:
-        shift = tl.where(is_conv, token_bias, 0) * (inner * elem_size)
-        src_addr += shift
-        copy_size = tl.maximum(size - shift, 0)
+        shift_bytes = inner * elem_size * shift
+        src_addr += shift_bytes
+        copy_size = tl.maximum(size - shift_bytes, 0)
     if by_rows:
-        if width > token_bias:
+        if width > shift:
             _copy_rows(
-                src_addr, dst_addr, rows, row_stride, elem_size, width, token_bias, size, per_tile,
+                src_addr, dst_addr, rows, row_stride, elem_size, width, shift, size, per_tile,
                 tile_idx, COPY_BLOCK_SIZE,
             )  # fmt: skip
     else:
@@ -229,14 +281,14 @@ def _copy_mamba_state_block(
     A convolutional state, [blocks, W, dim] or with CONV_STATE_DIM_FIRST [blocks, dim, W], is
     copied by tile 0 alone, also within one block; a temporal one by NUM_TILES tiles.
     """
-    state, size, per_tile = load_state(
-        state_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
+    state, tile = load_state(
+        state_idx, tile_idx, block_table_ptrs_ptr, state_base_addrs_ptr, state_block_strides_ptr,
         state_elem_sizes_ptr, state_inner_sizes_ptr, state_conv_widths_ptr,
         state_group_indices_ptr, state_dim_row_count_ptr, state_dim_row_stride_ptr,
         COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, NUM_TILES, False,
     )  # fmt: skip
-    if (tile_idx == 0) | (tile_idx * per_tile < size):
+    if has_work(tile):
         copy_loaded_state(
-            state, size, per_tile, bt_row_idx, src_col, dst_col, token_bias,
-            block_table_stride_req, tile_idx, COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, "", "",
+            state, tile, bt_row_idx, src_col, dst_col, token_bias, block_table_stride_req,
+            COPY_BLOCK_SIZE, CONV_STATE_DIM_FIRST, "", "",
         )  # fmt: skip

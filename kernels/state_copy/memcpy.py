@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from launchkit import launch
 from launchkit.kernels import arguments
@@ -32,6 +33,24 @@ def tile_bytes(copy_size, COPY_BLOCK_SIZE: tl.constexpr, NUM_TILES: tl.constexpr
 
 
 @triton.jit
+def _copy_block(
+    src,
+    dst,
+    ROWS: tl.constexpr,
+    ROW: tl.constexpr,
+    LOAD_POLICY: tl.constexpr,
+    STORE_POLICY: tl.constexpr,
+):
+    """Copy ROWS * ROW elements, all of them under way at once, by addresses a constant apart."""
+    lanes = tl.arange(0, ROW)
+    held = ()
+    for row in tl.static_range(ROWS):
+        held += (tl.load(src + row * ROW + lanes, eviction_policy=LOAD_POLICY),)
+    for row in tl.static_range(ROWS):
+        tl.store(dst + row * ROW + lanes, held[row], eviction_policy=STORE_POLICY)
+
+
+@triton.jit
 def _copy_elements(
     src,
     dst,
@@ -44,12 +63,54 @@ def _copy_elements(
 ):
     """Copy tile ``tile_idx``, of ``per_tile`` elements, of ``count``."""
     first = tile_idx * per_tile
-    end = tl.minimum(first + per_tile, count)
-    offs = tl.arange(0, COPY_BLOCK_SIZE)
-    for start in range(first, end, COPY_BLOCK_SIZE):
-        mask = offs < tl.minimum(end - start, COPY_BLOCK_SIZE).to(tl.int32)
-        held = tl.load(src + start + offs, mask=mask, eviction_policy=LOAD_POLICY)
-        tl.store(dst + start + offs, held, mask=mask, eviction_policy=STORE_POLICY)
+    _copy_blocks(
+        src + first, dst + first, tl.minimum(per_tile, count - first), COPY_BLOCK_SIZE,
+        LOAD_POLICY, STORE_POLICY,
+    )  # fmt: skip
+
+
+@triton.jit
+def _copy_blocks(
+    src,
+    dst,
+    count,
+    COPY_BLOCK_SIZE: tl.constexpr,
+    LOAD_POLICY: tl.constexpr,
+    STORE_POLICY: tl.constexpr,
+):
+    """Copy ``count`` elements, if any."""
+    # Whole blocks need no mask, which would be more work than the copy itself.
+    ROW: tl.constexpr = 1024 if COPY_BLOCK_SIZE > 1024 else COPY_BLOCK_SIZE
+    ROWS: tl.constexpr = COPY_BLOCK_SIZE // ROW
+    whole = count // COPY_BLOCK_SIZE * COPY_BLOCK_SIZE
+    if whole > 0:
+        # Ahead of a loop, which most programs would go through once.
+        _copy_block(src, dst, ROWS, ROW, LOAD_POLICY, STORE_POLICY)
+        for start in range(COPY_BLOCK_SIZE, whole, COPY_BLOCK_SIZE):
+            _copy_block(src + start, dst + start, ROWS, ROW, LOAD_POLICY, STORE_POLICY)
+    if whole < count:
+        offs = tl.arange(0, COPY_BLOCK_SIZE)
+        mask = offs < (count - whole).to(tl.int32)
+        held = tl.load(src + whole + offs, mask=mask, eviction_policy=LOAD_POLICY)
+        tl.store(dst + whole + offs, held, mask=mask, eviction_policy=STORE_POLICY)
+
+
+@triton.jit
+def copy_words(
+    src_addr,
+    dst_addr,
+    size,
+    COPY_BLOCK_SIZE: tl.constexpr,
+    LOAD_POLICY: tl.constexpr,
+    STORE_POLICY: tl.constexpr,
+):
+    """Copy ``size`` bytes, 16 an access: addresses and size are multiples of 16."""
+    # Hints on values of this branch alone: elsewhere they would be untrue.
+    _copy_blocks(
+        tl.multiple_of(((src_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
+        tl.multiple_of(((dst_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
+        (size >> 4) << 1, COPY_BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -122,12 +183,10 @@ def copy_range(
     apart = (distance >= copy_size) | (-distance >= copy_size)
     # First what nearly every copy is: a program has few instructions to hide its latency behind.
     if apart & (((src_addr | dst_addr | copy_size | per_tile) & 15) == 0):
-        # Hints on values of this branch alone: elsewhere they would be untrue.
-        _copy_elements(
-            tl.multiple_of(((src_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
-            tl.multiple_of(((dst_addr >> 4) << 4).to(tl.pointer_type(tl.int64)), 16),
-            (copy_size >> 4) << 1, (per_tile >> 4) << 1, tile_idx, COPY_BLOCK_SIZE, LOAD_POLICY,
-            STORE_POLICY,
+        first = tile_idx * per_tile
+        copy_words(
+            src_addr + first, dst_addr + first, tl.minimum(per_tile, copy_size - first),
+            COPY_BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
         )  # fmt: skip
     elif not apart:
         if (tile_idx == 0) & (distance != 0):
@@ -183,11 +242,16 @@ def batch_memcpy_kernel(
     TILES_FIRST: tl.constexpr = False,
     LOAD_POLICY: tl.constexpr = "",
     STORE_POLICY: tl.constexpr = "",
+    DEPENDENT: tl.constexpr = False,
 ):
     """Copy number ``program_id(0)``, tile ``program_id(1)``: see ``batch_memcpy``.
 
     TILES_FIRST: the grid has one axis, and neighbours in it are tiles of one copy.
+    DEPENDENT, for launches with ``launch_pdl``: the launch after it may start early, and it
+    waits for the one before it.
     """
+    if DEPENDENT:
+        gdc_wait()
     copy = tl.program_id(0)
     tile = tl.program_id(1)
     if TILES_FIRST:
@@ -198,6 +262,8 @@ def batch_memcpy_kernel(
         tl.load(src_ptrs + copy).to(tl.int64), tl.load(dst_ptrs + copy).to(tl.int64), size,
         tile_bytes(size, BLOCK_SIZE, NUM_TILES), tile, BLOCK_SIZE, LOAD_POLICY, STORE_POLICY,
     )  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
 
 
 def batch_memcpy(

@@ -63,7 +63,7 @@ def copy_options(shape: CopyShape) -> Mapping[str, Any]:
 
 def batch_options(shape: CopyShape) -> Mapping[str, Any]:
     """Return how ``batch_memcpy_kernel`` is launched; the grid is (tiles * copies,)."""
-    return _batch_options(shape, live_arch() is not None)
+    return _batch_options(shape, live_arch() is not None, may_start_early())
 
 
 @functools.lru_cache(64)
@@ -73,27 +73,28 @@ def _options(shape: CopyShape, nvidia: bool, early: bool) -> Mapping[str, Any]:
         "TEMPORAL_TILES": shape.tiles,
         "TILES_FIRST": True,
         "TILE_CONV": True,
-        "DEPENDENT": early,
-        **_resources(shape, nvidia),
+        **_launched(shape, nvidia, early),
     }
-    return MappingProxyType({**options, "launch_pdl": True} if early else options)
+    return MappingProxyType(options)
 
 
 @functools.lru_cache(64)
-def _batch_options(shape: CopyShape, nvidia: bool) -> Mapping[str, Any]:
+def _batch_options(shape: CopyShape, nvidia: bool, early: bool) -> Mapping[str, Any]:
     options = {
         "BLOCK_SIZE": shape.block_size,
         "NUM_TILES": shape.tiles,
         "TILES_FIRST": True,
         "LOAD_POLICY": "evict_first",
         "STORE_POLICY": "evict_first",
-        **_resources(shape, nvidia),
+        **_launched(shape, nvidia, early),
     }
     return MappingProxyType(options)
 
 
-def _resources(shape: CopyShape, nvidia: bool) -> dict[str, Any]:
-    warps = {"num_warps": shape.num_warps}
+def _launched(shape: CopyShape, nvidia: bool, early: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {"num_warps": shape.num_warps, "DEPENDENT": early}
+    if early:
+        options["launch_pdl"] = True
     if nvidia and shape.max_registers is not None:
-        return {**warps, "maxnreg": shape.max_registers}
-    return warps
+        options["maxnreg"] = shape.max_registers
+    return options

@@ -81,3 +81,35 @@ def test_importing_the_kernels_asks_no_gpu():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+def early(monkeypatch, arch, cuda):
+    """Whether launches may start early, on a GPU and a driver of the CUDA version given."""
+
+    class Driver:
+        def cuDriverGetVersion(self, version):
+            version._obj.value = cuda
+            return 0
+
+    def load(name):
+        if cuda is None:
+            raise OSError(name)
+        return Driver()
+
+    monkeypatch.setattr(placement.ctypes, "CDLL", load)
+    monkeypatch.setattr(placement, "live_arch", lambda: arch)
+    placement._driver.cache_clear()
+    try:
+        return placement.may_start_early()
+    finally:
+        placement._driver.cache_clear()
+
+
+def test_launches_start_early_where_gpu_and_driver_can(monkeypatch):
+    assert early(monkeypatch, 90, 12030)
+    assert early(monkeypatch, 100, 13000)
+
+
+@pytest.mark.parametrize(("arch", "cuda"), [(89, 13000), (90, 12020), (90, None), (None, 13000)])
+def test_launches_start_early_nowhere_else(monkeypatch, arch, cuda):
+    assert not early(monkeypatch, arch, cuda)

@@ -68,7 +68,8 @@ def test_a_dependent_launch_reads_only_what_states_are_before_it_waits(host, wor
     # Base, stride, element size, inner size, width and group of a state, and its group's table.
     assert waited
     assert (before.count("ld.global"), before.count("st.global")) == (7, 0)
-    assert "griddepcontrol" not in after
+    assert after.count("griddepcontrol") == 1
+    assert "griddepcontrol.launch_dependents" in after
     assert "griddepcontrol" not in kernel_text(world, kernel)
 
 

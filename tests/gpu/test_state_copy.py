@@ -18,7 +18,7 @@ from launchkit.benchmarks.copy_variants import compared, swept
 from launchkit.benchmarks.shapes import CACHE_SHAPES
 from launchkit.kernels.state_copy.launches import precopy_align
 from launchkit.kernels.state_copy.reference import precopy_reference
-from launchkit.kernels.state_copy.shapes import copy_shape
+from launchkit.kernels.state_copy.shapes import copy_options, copy_shape
 
 
 @pytest.fixture
@@ -82,6 +82,12 @@ def test_captured_copies_see_what_the_launch_before_them_wrote(dim_first):
         world.restore(before)
         graph.replay()
         assert world.holds(expected)
+
+
+def test_launches_start_early_where_the_gpu_can():
+    """What torch says of the driver has changed before, and then nothing asked for it."""
+    early = torch.cuda.get_device_capability() >= (9, 0)
+    assert copy_options(copy_shape(1)).get("launch_pdl", False) is early
 
 
 @pytest.mark.parametrize("model", CACHE_SHAPES)
