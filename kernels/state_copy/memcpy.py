@@ -45,7 +45,7 @@ def _copy_block(
     lanes = tl.arange(0, ROW)
     held = ()
     for row in tl.static_range(ROWS):
-        held += (tl.load(src + row * ROW + lanes, eviction_policy=LOAD_POLICY),)
+        held += (tl.load(src + row * ROW + lanes, eviction_policy=LOAD_POLICY),)  # type: ignore[assignment]
     for row in tl.static_range(ROWS):
         tl.store(dst + row * ROW + lanes, held[row], eviction_policy=STORE_POLICY)
 
