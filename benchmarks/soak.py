@@ -9,8 +9,9 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
-from statistics import linear_regression
+from statistics import median
 from typing import Any
 
 import launchkit
@@ -129,12 +130,17 @@ def _row(case: SoakCase, rounds: int, advance: Callable[[int], None]) -> dict[st
 
 
 def grown(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Return by how much a process grew per launch, fitted over samples, and whether it is flat."""
+    """Return by how much a process grew per launch, fitted over samples, and whether it is flat.
+
+    Theil-Sen's line: the median of the slopes between all pairs of samples. Where an allocator
+    takes one large piece of memory, it stays as it is; a least-squares line would lean.
+    """
     launches = [sample.launches for sample in samples]
     span = launches[-1] - launches[0]
 
     def slope(values: list[int]) -> float:
-        return linear_regression(launches, values).slope
+        points = list(zip(launches, values, strict=True))
+        return median((y - v) / (x - u) for (u, v), (x, y) in combinations(points, 2))
 
     rss = slope([sample.rss_bytes for sample in samples])
     blocks = slope([sample.blocks for sample in samples])

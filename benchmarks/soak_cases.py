@@ -196,15 +196,15 @@ CASES = {
     case.name: case
     for case in (
         SoakCase("positional", 15, _positional),
-        SoakCase("keywords", 20, _keywords),
-        SoakCase("callable_grid", 13, _callable_grid),
+        SoakCase("keywords", 17, _keywords),
+        SoakCase("callable_grid", 12, _callable_grid),
         SoakCase("declared_grid", 8, _declared_grid),
         SoakCase("plain", 9, _plain),
         SoakCase("frozen", 12, _frozen, launches_per_round=2),
         SoakCase("installed", 9, _installed, during=_install),
         SoakCase("replayed_op", 11, _replayed_op, launches_per_round=2),
-        SoakCase("misses", 1, _misses),
-        SoakCase("errors", 1, _errors),
+        SoakCase("misses", 2, _misses),
+        SoakCase("errors", 4, _errors),
         SoakCase("replaced_plans", 1, _replaced_plans, launches_per_round=2),
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import typer
@@ -70,6 +71,15 @@ def test_noise_of_an_allocator_is_flat():
     found = soak.grown(samples())
     assert found["flat"]
     assert abs(found["slope_bytes_per_launch"]) < found["least_seen_bytes_per_launch"] < 1
+
+
+@pytest.mark.parametrize("at", [1, 4, 17, 20])
+def test_one_large_piece_of_memory_early_or_late_is_no_growth(at):
+    stepped = [
+        replace(sample, rss_bytes=sample.rss_bytes + (2**21 if turn >= at else 0))
+        for turn, sample in enumerate(samples())
+    ]
+    assert soak.grown(stepped)["flat"]
 
 
 @pytest.mark.parametrize(
