@@ -180,6 +180,12 @@ class KernelId:
         return f"{_safe(self.name)}-{self.digest[:12]}"
 
 
+def is_slug_of(slug: str, kernel_name: str) -> bool:
+    """Tell whether ``slug`` is the directory name of a kernel of this declared name."""
+    stem, _, digest = slug.rpartition("-")
+    return len(digest) == 12 and stem == _safe(kernel_name)
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceId:
     """The exact identity of a GPU model, as tuned configs see it.

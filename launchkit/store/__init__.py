@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason, StoreHealth
 from launchkit.store.directory import DirectoryStore
+from launchkit.store.layered import LayeredStore
 from launchkit.store.places import default_place, open_store
 
 __all__ = [
     "ConfigStore",
     "DirectoryStore",
+    "LayeredStore",
     "MemoryStore",
     "Miss",
     "MissReason",

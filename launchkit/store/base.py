@@ -42,6 +42,10 @@ class StoreHealth:
     """(file, what is wrong with it) of documents that are left out."""
     set_aside: int = 0
     """Broken documents that were renamed, for somebody to look at."""
+    read_only: bool = False
+    """Whether it was opened for reading only."""
+    layers: tuple[StoreHealth, ...] = ()
+    """The same of each layer, where it is made of some."""
 
 
 class ConfigStore(abc.ABC):
@@ -71,6 +75,23 @@ class ConfigStore(abc.ABC):
     @abc.abstractmethod
     def describe(self) -> str:
         """Say in a few words what this store is and where it keeps its records."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it is for reading only: ``put`` then keeps nothing for later processes."""
+        return False
+
+    def records_of(self, kernel_name: str) -> Iterator[TunedRecord]:
+        """Yield every readable record of kernels of this declared name, in a stable order.
+
+        Whatever their digest, device and toolchain. A store that can find them without going
+        through all its records should.
+        """
+        return (record for record in self.records() if record.kernel.name == kernel_name)
+
+    def holds(self, record: TunedRecord) -> bool:
+        """Tell whether ``get`` would return exactly this record; it counts no miss."""
+        return self.get(*record.identity) == record
 
     def examine(self) -> StoreHealth:
         """Look at what is stored, and change nothing."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from launchkit import jsonio
 from launchkit.configs import TunedRecord, merge_records
 from launchkit.errors import BadDocumentError, LaunchkitError, StoreError
-from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, is_slug_of
 from launchkit.store import document, files
 from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason, StoreHealth
 from launchkit.store.document import ConfigDocument
@@ -35,12 +35,13 @@ class DirectoryStore(ConfigStore):
 
     ``counters`` counts misses by reason, ``warnings``, ``set-aside`` files and
     ``kept-in-process`` records: those that could not be written, which this process gets back
-    all the same. Raises StoreError if ``path`` is, or lies below, something other than a
-    directory.
+    all the same. A ``read_only`` one is never written, locked, mended or made. Raises StoreError
+    if ``path`` is, or lies below, something other than a directory.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path = _checked(path)
+        self._read_only = read_only
         self.counters: Counter[str] = Counter()
         self._overlay = MemoryStore()
         self._lock = threading.Lock()
@@ -63,10 +64,12 @@ class DirectoryStore(ConfigStore):
     def put(self, record: TunedRecord) -> bool:
         """Merge ``record`` into its file.
 
-        False, with a warning, if it could only be kept for this process: the directory cannot
-        be written, the disk is full, the file is of a newer schema, or the toolchain's
+        False, with a warning, if it could only be kept for this process: the store is read-only,
+        the directory cannot be written, the disk is full, the file is of a newer schema, or the toolchain's
         version is unknown and could not be told from others later.
         """
+        if self._read_only:
+            return self._keep(record, "it is read-only. Set LAUNCHKIT_STORE to another place.")
         if not record.toolchain.known:
             return self._keep(
                 record, f"{record.toolchain.text} is no version to store by. Install a release."
@@ -89,25 +92,49 @@ class DirectoryStore(ConfigStore):
 
     def records(self) -> Iterator[TunedRecord]:
         """Yield every readable record, sorted by path; broken files are counted and stay put."""
-        kept = {record.identity: record for record in self._overlay.records()}
-        for path in self._files():
+        return self._listed(self._overlay.records(), None)
+
+    def records_of(self, kernel_name: str) -> Iterator[TunedRecord]:
+        """Yield every readable record of kernels of this name; only their files are read."""
+        return self._listed(self._overlay.records_of(kernel_name), kernel_name)
+
+    def _listed(
+        self, overlay: Iterator[TunedRecord], kernel_name: str | None
+    ) -> Iterator[TunedRecord]:
+        kept = {record.identity: record for record in overlay}
+        for path in self._files(kernel_name):
             for record in self._load_listed(path):
                 yield kept.pop(record.identity, record)
         yield from kept.values()
 
+    def holds(self, record: TunedRecord) -> bool:
+        """Tell whether ``get`` would return exactly this record; it counts no miss."""
+        found = self._overlay.get(*record.identity)
+        return (self._get_stored(*record.identity) if isinstance(found, Miss) else found) == record
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._read_only
+
     def describe(self) -> str:
         """Say what this store is and where."""
-        return f"directory {self.path}"
+        return f"directory {self.path}{' (read-only)' if self._read_only else ''}"
 
     def _file(self, kernel: KernelId, device: DeviceId, key: LaunchKey) -> Path:
         return self.path / "v1" / device.slug / kernel.slug / f"{key.digest[:2]}.json"
 
-    def _files(self) -> list[Path]:
-        """Return every document's path, sorted; a directory that cannot be read is counted."""
+    def _files(self, kernel_name: str | None = None) -> list[Path]:
+        """Return every document's path, or one kernel's, sorted.
+
+        A directory that cannot be read is counted.
+        """
         root = self.path / "v1"
         found = []
         for folder, subfolders, names in os.walk(root, onerror=self._unlisted, followlinks=True):
             depth = len(Path(folder).relative_to(root).parts)
+            if depth == 1 and kernel_name is not None:
+                subfolders[:] = [each for each in subfolders if is_slug_of(each, kernel_name)]
             if depth == 2:
                 found += [Path(folder, name) for name in names + subfolders if _DOCUMENT(name)]
                 subfolders.clear()
@@ -131,9 +158,10 @@ class DirectoryStore(ConfigStore):
             self.describe(),
             records,
             lasting=True,
-            unwritable=files.why_unwritable(self.path),
+            unwritable=None if self._read_only else files.why_unwritable(self.path),
             broken=tuple(broken),
             set_aside=aside,
+            read_only=self._read_only,
         )
 
     def _load_own(self, path: Path) -> ConfigDocument:
@@ -204,6 +232,9 @@ class DirectoryStore(ConfigStore):
         if error.newer:
             self._warn(str(path), "%s", error)
             return Miss("newer-schema")
+        if self._read_only:
+            self._warn(str(path), "left out: %s", error)
+            return Miss(reason)
         try:
             with self._locked(path.parent):
                 self._set_aside(path, error, seen)
