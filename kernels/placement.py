@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import inspect
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import triton
+from triton.language.extra.cuda import gdc_wait
 
 from launchkit import hostonly
 from launchkit.errors import UsageError
 
 INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
 """Whether this package's kernels run in Triton's CPU interpreter (TRITON_INTERPRET=1)."""
+
+_CAN_WAIT = "_semantic" in inspect.signature(gdc_wait).parameters
 
 _NO_GUARD: AbstractContextManager[Any] = nullcontext()
 
@@ -82,9 +86,12 @@ def may_start_early() -> bool:
     """Whether launches may start before their predecessor ends (``launch_pdl``), on this GPU.
 
     It takes compute capability 9.0, and a driver of CUDA 12.3 to capture such a launch in a graph.
+    Triton 3.4 has the functions for it, and cannot call them.
     """
     arch = live_arch()
-    return arch is not None and arch >= 90 and (hostonly.is_active() or _driver() >= 12030)
+    if arch is None or arch < 90 or not _CAN_WAIT:
+        return False
+    return hostonly.is_active() or _driver() >= 12030
 
 
 @functools.cache

@@ -83,7 +83,7 @@ def test_importing_the_kernels_asks_no_gpu():
     assert result.returncode == 0, result.stderr
 
 
-def early(monkeypatch, arch, cuda):
+def early(monkeypatch, arch, cuda, can_wait=True):
     """Whether launches may start early, on a GPU and a driver of the CUDA version given."""
 
     class Driver:
@@ -98,6 +98,7 @@ def early(monkeypatch, arch, cuda):
 
     monkeypatch.setattr(placement.ctypes, "CDLL", load)
     monkeypatch.setattr(placement, "live_arch", lambda: arch)
+    monkeypatch.setattr(placement, "_CAN_WAIT", can_wait)
     placement._driver.cache_clear()
     try:
         return placement.may_start_early()
@@ -113,3 +114,7 @@ def test_launches_start_early_where_gpu_and_driver_can(monkeypatch):
 @pytest.mark.parametrize(("arch", "cuda"), [(89, 13000), (90, 12020), (90, None), (None, 13000)])
 def test_launches_start_early_nowhere_else(monkeypatch, arch, cuda):
     assert not early(monkeypatch, arch, cuda)
+
+
+def test_launches_start_early_with_no_triton_that_cannot_call_what_it_takes(monkeypatch):
+    assert not early(monkeypatch, 90, 12030, can_wait=False)
