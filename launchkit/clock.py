@@ -14,6 +14,11 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
 
+def utc_text() -> str:
+    """Return the current time as records and documents hold it: ``2026-01-31T23:59:59Z``."""
+    return f"{utc_now():%Y-%m-%dT%H:%M:%SZ}"
+
+
 class TickRate:
     """How long a tick of a counter takes, measured against ``now_ns``.
 

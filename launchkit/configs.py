@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -12,6 +14,8 @@ from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain, e
 
 ConfigIdentity: TypeAlias = tuple[KeyValue, ...]
 """Every keyword value of a Triton config, sorted by name. Hooks are not part of it."""
+
+_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
 
 def identify(all_kwargs: Mapping[str, object]) -> ConfigIdentity:
@@ -99,8 +103,11 @@ class TunedConfig:
 class TunedRecord:
     """All that is known about one key of one kernel on one device with one toolchain.
 
-    ``chosen`` is the identity of one of ``configs`` that was measured. Raises UsageError
-    otherwise, and for a config that stands twice.
+    ``chosen`` is the identity of one of ``configs`` that was measured. ``tuned_at`` is when it
+    was chosen, as ``2026-01-31T23:59:59Z``; None where nobody wrote it down. ``pinned`` is true of
+    what a lock file says: the choice then holds though ``configs`` has nothing but it; no document
+    has this field. Raises UsageError for a choice that was not measured, a config that stands
+    twice, and a time of another form.
     """
 
     kernel: KernelId
@@ -109,8 +116,12 @@ class TunedRecord:
     key: LaunchKey
     configs: tuple[TunedConfig, ...]
     chosen: ConfigIdentity
+    tuned_at: str | None = None
+    pinned: bool = False
 
     def __post_init__(self) -> None:
+        if self.tuned_at is not None and not _is_utc(self.tuned_at):
+            raise UsageError(f"{self.tuned_at!r} is no time. Write it as 2026-01-31T23:59:59Z.")
         by_identity = {tuned.config: tuned for tuned in self.configs}
         if len(by_identity) != len(self.configs):
             raise UsageError(f"a config of {self.kernel.name} stands twice. Give each one once.")
@@ -178,6 +189,14 @@ def _time_problem(times_us: Sequence[float | None]) -> str | None:
     if not all(math.isfinite(time) and time > 0 for time in given):
         return f"times of {given} us, which are not all finite and positive"
     return None if given == sorted(given) else f"times of {given} us, which are not in order"
+
+
+def _is_utc(text: str) -> bool:
+    try:
+        datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return False
+    return _UTC.fullmatch(text) is not None  # strptime alone takes single digits
 
 
 def _error_problem(error: str, times_us: Sequence[float | None]) -> str | None:

@@ -169,7 +169,8 @@ class ConfigChooser:
         if known is None or config is None:
             return None
         old = {tuned.config: tuned for tuned in known.configs}
-        timings = {c: _timing(old[i]) for c, i in zip(configs, question.identities, strict=True)}
+        identified = zip(configs, question.identities, strict=True)
+        timings = {c: _timing(old[i]) for c, i in identified if i in old}  # a pin has one only
         self._announce(question, config, timings, None)
         return config
 
@@ -250,6 +251,7 @@ class ConfigChooser:
             key=key,
             configs=tuple(results),
             chosen=best.config,
+            tuned_at=clock.utc_text(),
         )
         store_record(record if known is None else merge_records(known, record))
 
@@ -265,15 +267,18 @@ def _pick(
 ) -> Any | None:
     """Return the live config that a stored record decides on, or None if it cannot decide.
 
-    It decides only when it has a result for every live config; then what it says was chosen
-    holds, or, where that config is no longer in the list, the best of the others.
+    A pinned one decides if its config is live. Another decides only when it has a result for
+    every live config; then what it says was chosen holds, or, where that config is no longer in
+    the list, the best of the others.
     """
     if record is None:
         return None
+    live = dict(zip(identities, configs, strict=True))
+    if record.pinned:
+        return live.get(record.chosen)
     known = {tuned.config: tuned for tuned in record.configs}
     if any(identity not in known for identity in identities):
         return None
-    live = dict(zip(identities, configs, strict=True))
     if record.chosen in live:
         return live[record.chosen]
     best = choose([known[identity] for identity in identities])

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from launchkit import jsonio
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord
@@ -80,6 +80,7 @@ class _Record(TypedDict):
     toolchain: _Toolchain
     configs: list[_Config]
     chosen: list[_Value]
+    tuned_at: NotRequired[str]
 
 
 @with_config(_STRICT)
@@ -117,7 +118,11 @@ def parse(data: bytes, *, source: str) -> ConfigDocument:
     Raises BadDocumentError for anything that is not a whole, valid document of this schema,
     with ``newer`` set where a later schema is the only reason.
     """
-    raw = jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES)
+    return from_object(jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES), source=source)
+
+
+def from_object(raw: object, *, source: str) -> ConfigDocument:
+    """Return the document that ``jsonio.loads`` has read, as ``parse`` does."""
     schema = raw.get("schema") if isinstance(raw, dict) else None
     if type(schema) is not int or schema < SCHEMA:
         raise BadDocumentError(source, "it is not a launchkit config document")
@@ -134,19 +139,23 @@ def parse(data: bytes, *, source: str) -> ConfigDocument:
 def dump(document: ConfigDocument) -> bytes:
     """Return the document as JSON: records sorted by key and toolchain, so that diffs are small."""
     ordered = sorted(document.records, key=lambda each: (each.key.digest, each.toolchain.triton))
-    return jsonio.dumps(
-        {
-            "schema": SCHEMA,
-            "kernel": asdict(document.kernel),
-            "device": asdict(document.device),
-            "records": [record_object(record) for record in ordered],
-        }
-    )
+    return jsonio.dumps(to_object(ConfigDocument(document.kernel, document.device, tuple(ordered))))
+
+
+def to_object(document: ConfigDocument) -> dict[str, Any]:
+    """Return the document ready for JSON, its records in the order that they have."""
+    return {
+        "schema": SCHEMA,
+        "kernel": asdict(document.kernel),
+        "device": asdict(document.device),
+        "records": [record_object(record) for record in document.records],
+    }
 
 
 def record_object(record: TunedRecord) -> dict[str, Any]:
     """Return one record as in a document (without kernel and device), ready for JSON."""
-    return {
+    when = {} if record.tuned_at is None else {"tuned_at": record.tuned_at}
+    return when | {
         "key": [asdict(value) for value in record.key.values],
         "dtypes": [{"name": name, "dtype": dtype} for name, dtype in record.key.dtypes],
         "toolchain": asdict(record.toolchain),
@@ -170,6 +179,7 @@ def _record(kernel: KernelId, device: DeviceId, raw: _Record) -> TunedRecord:
         key=LaunchKey(_values(raw["key"]), dtypes),
         configs=tuple(_tuned(each) for each in raw["configs"]),
         chosen=_identity(raw["chosen"]),
+        tuned_at=raw.get("tuned_at"),
     )
 
 

@@ -293,3 +293,28 @@ STRANGE = st.one_of(
 @given(st.sampled_from(PATHS), STRANGE)
 def test_a_golden_document_with_any_part_replaced_breaks_no_rule(path: str, value: object) -> None:
     accept_or_refuse(edited(**{path: value}))
+
+
+def test_time_of_tuning_is_written_where_it_is_known_and_nowhere_else() -> None:
+    loaded = parse(GOLDEN)
+    assert {record.tuned_at for record in loaded.records} == {None}
+    first, *others = loaded.records
+    dated = replace(first, tuned_at="2026-02-28T23:59:59Z")
+    data = document.dump(replace(loaded, records=(dated, *others)))
+    assert data.count(b"tuned_at") == 1
+    assert set(parse(data).records) == {dated, *others}
+
+
+@pytest.mark.parametrize(
+    "time", ["", "2026-02-30T00:00:00Z", "2026-2-3T1:1:1Z", "2026-02-28T23:59:59", "\u0662026", 7]
+)
+def test_a_time_of_tuning_of_another_form_is_refused(time) -> None:
+    with pytest.raises(BadDocumentError):
+        parse(edited(records__0__tuned_at=time))
+
+
+def test_a_document_cannot_pin() -> None:
+    with pytest.raises(BadDocumentError, match="pinned"):
+        parse(edited(records__0__pinned=True))
+    pinned = replace(parse(GOLDEN).records[0], pinned=True)
+    assert "pinned" not in document.record_object(pinned)
