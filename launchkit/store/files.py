@@ -40,21 +40,35 @@ def locked(directory: Path, timeout_s: float) -> Iterator[None]:
     Raises OSError where that is impossible (read-only, no locks on this file system), and
     TimeoutError, an OSError too, after ``timeout_s``. A killed holder's lock is released.
     """
-    os.makedirs(directory, exist_ok=True)
-    path = directory / LOCK_NAME
+    with locked_file(directory / LOCK_NAME, timeout_s, poll_s=0.01):
+        yield
+
+
+@contextlib.contextmanager
+def locked_file(
+    path: Path, timeout_s: float, *, poll_s: float, remove: bool = False
+) -> Iterator[None]:
+    """Hold the lock that a file is, as ``locked`` does; with ``remove`` it is gone afterwards."""
+    os.makedirs(path.parent, exist_ok=True)
     # Made here, by umask: filelock's own default keeps a group's other members out.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777
     os.close(descriptor)
+    process = os.getpid()
     try:
         lock = FileLock(path, timeout=timeout_s, mode=mode | 0o600)
-        lock.acquire(poll_interval=0.01)
-    except NotImplementedError as error:
+        lock.acquire(poll_interval=poll_s)
+    except RuntimeError as error:  # no locks here, or this thread has it by another path
         raise OSError(str(error)) from error
     try:
         yield
     finally:
-        lock.release()
+        if remove and os.getpid() == process:  # not in a child that was forked meanwhile
+            # While it is held: whoever has opened it by now finds it gone, and opens a new one.
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        with contextlib.suppress(OSError):  # it is closed, and so freed, all the same
+            lock.release()
 
 
 def replace_file(path: Path, data: bytes) -> None:

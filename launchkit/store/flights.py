@@ -1,0 +1,218 @@
+"""Single flight: of all threads and processes that would tune one key, one does it at a time.
+
+Above the stores and below dispatch. Beside a DirectoryStore's documents, in ``.flights``, each key
+that is being tuned has a lock file, which is gone afterwards; for other stores only the threads
+of this process wait for each other. The kernel frees a killed holder's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from launchkit import clock, jsonio
+from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+from launchkit.store import files
+from launchkit.store.base import ConfigStore
+from launchkit.store.directory import DirectoryStore
+
+TIMEOUT_S = 600.0
+"""How long a flight waits by default: longer than a kernel with a long config list tunes."""
+FOLDER = ".flights"
+STALE_S = 86400.0
+
+Identity: TypeAlias = tuple[KernelId, DeviceId, Toolchain, LaunchKey]
+"""As ``TunedRecord.identity``."""
+Outcome: TypeAlias = Literal["alone", "waited", "late", "nested", "unguarded"]
+"""alone: nobody else was at it; waited: somebody was, and has ended; late: somebody still is, and
+the time is up; nested: somebody is, and this thread must not wait, since it is in another key's
+flight; unguarded: the file system has no locks, or cannot be written."""
+
+_POLL_S = 0.05
+_log = logging.getLogger("launchkit")
+
+
+@dataclass
+class _Turn:
+    """One key's turn among the threads of this process."""
+
+    lock: Any = field(default_factory=threading.RLock)
+    users: int = 0
+    depth: int = 0
+
+
+class _Process:
+    """What this process knows of its flights. A forked child begins with nothing."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.turns: dict[tuple[str, str], _Turn] = {}
+        self.counts: Counter[str] = Counter()
+        self.told: set[str] = set()
+        self.here = threading.local()
+
+    def flying(self) -> int:
+        """In how many flights this thread is."""
+        return getattr(self.here, "flying", 0)
+
+    def is_first(self, what: str) -> bool:
+        """Whether this is said for the first time."""
+        with self.lock:
+            first = what not in self.told
+            self.told.add(what)
+        return first
+
+
+_process = _Process()
+
+
+def _begin_again() -> None:
+    global _process
+    _process = _Process()
+
+
+os.register_at_fork(after_in_child=_begin_again)
+
+
+@contextlib.contextmanager
+def flight(
+    store: ConfigStore, identity: Identity, timeout_s: float = TIMEOUT_S
+) -> Iterator[Outcome]:
+    """Be the only one who tunes ``identity`` over ``store``, for the time of the ``with`` block.
+
+    Look into the store again inside, whatever the outcome: another process may have put the
+    record there. After ``timeout_s`` seconds of waiting the block runs all the same, as it does
+    where no lock can be had; nothing but the block's own errors is raised. A thread may enter the
+    flight that it is in again; in another key's flight it does not wait, so that two that want each
+    other's key cannot stand still. Take it before any lock of your own.
+    """
+    process, digest, folder = _process, _digest(identity), _folder(store)
+    turn = (digest, str(folder or id(store)))
+    deadline_ns = clock.now_ns() + int(min(max(0.0, timeout_s), threading.TIMEOUT_MAX) * 1e9)
+    with contextlib.ExitStack() as stack:
+        outcome, depth = stack.enter_context(_turn(process, turn, deadline_ns))
+        if depth == 1 and folder is not None:
+            path = folder / f"{digest}.lock"
+            outcome = _enter(stack, process, path, deadline_ns) or outcome
+        _tell(process, identity, outcome)
+        yield outcome
+
+
+def counts() -> dict[str, int]:
+    """Return how many flights of this process had which outcome."""
+    with _process.lock:
+        return dict(_process.counts)
+
+
+def _digest(identity: Identity) -> str:
+    kernel, device, toolchain, key = identity
+    parts = [kernel.name, kernel.digest, device.slug, toolchain.text, key.digest]
+    return hashlib.sha256(jsonio.dumps_compact(parts)).hexdigest()[:32]
+
+
+def _folder(store: ConfigStore) -> Path | None:
+    """Return where the locks of a store are: in its first directory that can be written."""
+    if isinstance(store, DirectoryStore):
+        return None if getattr(store, "read_only", False) else store.path / FOLDER
+    layers = getattr(store, "layers", ())
+    return next((found for layer in layers if (found := _folder(layer)) is not None), None)
+
+
+@contextlib.contextmanager
+def _turn(
+    process: _Process, key: tuple[str, str], deadline_ns: int
+) -> Iterator[tuple[Outcome, int]]:
+    """Wait for this process's other threads; gives the depth of the turn too, 0 for none."""
+    with process.lock:
+        turn = process.turns.setdefault(key, _Turn())
+        turn.users += 1
+    flying = process.flying()
+    try:
+        outcome = _acquire(turn.lock, None if flying else deadline_ns)
+        if outcome in ("late", "nested"):
+            yield outcome, 0
+            return
+        turn.depth += 1
+        process.here.flying = flying + 1
+        try:
+            yield outcome, turn.depth
+        finally:
+            process.here.flying = flying
+            turn.depth -= 1
+            turn.lock.release()
+    finally:
+        with process.lock:
+            turn.users -= 1
+            if not turn.users:
+                process.turns.pop(key, None)
+
+
+def _acquire(lock: Any, deadline_ns: int | None) -> Outcome:
+    """Take a lock; without a deadline, at once or not at all."""
+    if lock.acquire(blocking=False):
+        return "alone"
+    if deadline_ns is None:
+        return "nested"
+    return "waited" if lock.acquire(timeout=_seconds_to(deadline_ns)) else "late"
+
+
+def _seconds_to(deadline_ns: int) -> float:
+    return min(max(0.0, (deadline_ns - clock.now_ns()) / 1e9), threading.TIMEOUT_MAX)
+
+
+def _enter(
+    stack: contextlib.ExitStack, process: _Process, path: Path, deadline_ns: int
+) -> Outcome | None:
+    """Take a key's lock file until the stack closes; None if it was free."""
+    _sweep(process, path.parent)
+    try:
+        if _take(stack, path, 0.0):
+            return None
+        if process.flying() > 1:
+            return "nested"
+        return "waited" if _take(stack, path, _seconds_to(deadline_ns)) else "late"
+    except OSError as error:
+        if process.is_first(f"unguarded {path.parent}"):
+            _log.debug("processes may tune a key twice: no lock in %s (%s)", path.parent, error)
+        return "unguarded"
+
+
+def _take(stack: contextlib.ExitStack, path: Path, patience_s: float) -> bool:
+    try:
+        stack.enter_context(files.locked_file(path, patience_s, poll_s=_POLL_S, remove=True))
+    except TimeoutError:
+        return False
+    return True
+
+
+def _sweep(process: _Process, folder: Path) -> None:
+    """Once a process: remove the lock files that killed holders left a day ago or earlier."""
+    if not process.is_first(f"sweep {folder}"):
+        return
+    oldest = clock.utc_now().timestamp() - STALE_S
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                    with files.locked_file(Path(entry.path), 0.0, poll_s=_POLL_S, remove=True):
+                        pass
+
+
+def _tell(process: _Process, identity: Identity, outcome: Outcome) -> None:
+    with process.lock:
+        process.counts[outcome] += 1
+    if outcome == "late" and process.is_first("late"):
+        _log.warning(
+            "another thread or process has been tuning %s (%s) for too long; it is tuned here too. "
+            "End that process if it hangs.",
+            identity[0].name,
+            identity[3].text,
+        )
