@@ -1,0 +1,191 @@
+"""Which stored record answers a launch, under declared policies. Pure: imports leaves only.
+
+The exact identity always wins. Only where there is none, and a policy allows it, a record of a
+compatible device, another toolchain or a near shape answers, with what is inexact about it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, get_args
+
+from launchkit.configs import TunedRecord
+from launchkit.errors import UsageError
+from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+from launchkit.store.base import ConfigStore, Miss
+from launchkit.store.shapes import Shape, key_distance
+
+DevicePolicy: TypeAlias = Literal["exact", "compatible"]
+ToolchainPolicy: TypeAlias = Literal["exact", "minor", "any"]
+
+INEXACT_KINDS = ("device", "toolchain", "shape")
+"""What may be inexact about a record that is used."""
+
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """How far a stored record may be from what a launch wants, and still be used.
+
+    ``device``: ``compatible`` takes records of devices with the same backend, architecture and
+    shared-memory limit. ``toolchain``: ``minor`` takes those of versions that differ in the last
+    part only, ``any`` all. ``shapes``: by key argument, what ``buckets`` or ``nearest`` returned.
+    Everything is exact by default. Raises UsageError for another value.
+    """
+
+    device: DevicePolicy = "exact"
+    toolchain: ToolchainPolicy = "exact"
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check("device", self.device, get_args(DevicePolicy))
+        _check("toolchain", self.toolchain, get_args(ToolchainPolicy))
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing but the exact identity is used."""
+        return self.device == self.toolchain == "exact" and not self.shapes
+
+    def over(
+        self, device: DevicePolicy | None = None, toolchain: ToolchainPolicy | None = None
+    ) -> Policies:
+        """Return these policies with those that are given in their place."""
+        return replace(self, device=device or self.device, toolchain=toolchain or self.toolchain)
+
+
+def _check(policy: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(
+            f"{policy}={value!r} is no policy. Choose {', '.join(choices[:-1])} or {choices[-1]}.",
+            policy=policy,
+            value=value,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a launch is: the identity of the record that would answer it exactly."""
+
+    kernel: KernelId
+    device: DeviceId
+    toolchain: Toolchain
+    key: LaunchKey
+
+    @property
+    def identity(self) -> tuple[KernelId, DeviceId, Toolchain, LaunchKey]:
+        """As ``TunedRecord.identity``."""
+        return (self.kernel, self.device, self.toolchain, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record that may be used: ``inexact`` says what about it is not as wanted, of
+    ``INEXACT_KINDS``; ``layer`` names where it came from.
+    """
+
+    record: TunedRecord
+    inexact: tuple[str, ...]
+    layer: str
+
+
+def find(store: ConfigStore, wanted: Wanted, policies: Policies) -> Found | Miss:
+    """Return the record that is nearest to what is wanted within the policies, or why there is none.
+
+    Whatever the store raises passes through.
+    """
+    exact = find_exact(store, wanted)
+    if not isinstance(exact, Miss):
+        return exact
+    return next(find_inexact(store, wanted, policies), exact)
+
+
+def find_exact(store: ConfigStore, wanted: Wanted) -> Found | Miss:
+    """Return the record of exactly this identity, or why there is none."""
+    record = store.get(*wanted.identity)
+    if isinstance(record, TunedRecord) and record.identity == wanted.identity:
+        return Found(record, (), layer_of(store, record))
+    # A store of somebody else's may answer anything.
+    return record if isinstance(record, Miss) else Miss("absent" if record is None else "foreign")
+
+
+def find_inexact(store: ConfigStore, wanted: Wanted, policies: Policies) -> Iterator[Found]:
+    """Yield the records that policies allow beside the exact one, the nearest first.
+
+    Nearest: the key as it is before a near shape, then the device as it is before a compatible one,
+    then the toolchain by its versions, then the least ratio between shapes.
+    """
+    if policies.exact:
+        return
+    ranked = [
+        (rank, record)
+        for record in store.records_of(wanted.kernel.name)
+        if (rank := _rank(record, wanted, policies)) is not None
+    ]
+    for rank, record in sorted(ranked, key=lambda each: each[0]):
+        yield Found(record, rank.inexact, layer_of(store, record))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Rank:
+    """How far a record is: compared field by field; the last ones only make ties stable."""
+
+    near_shape: bool
+    other_device: bool
+    toolchain: int
+    multiprocessors: int
+    distance: float
+    text: tuple[str, ...]
+
+    @property
+    def inexact(self) -> tuple[str, ...]:
+        flags = (self.other_device, self.toolchain > 0, self.near_shape)
+        return tuple(kind for kind, flag in zip(INEXACT_KINDS, flags, strict=True) if flag)
+
+
+def _rank(record: TunedRecord, wanted: Wanted, policies: Policies) -> _Rank | None:
+    """Return how far a record is from what is wanted; None: it may not be used."""
+    if record.kernel != wanted.kernel or record.identity == wanted.identity:
+        return None
+    same_device = record.device == wanted.device
+    if not same_device and (
+        policies.device == "exact" or record.device.compatible != wanted.device.compatible
+    ):
+        return None
+    toolchain = _toolchain_distance(record.toolchain, wanted.toolchain)
+    if toolchain > {"exact": 0, "minor": 1, "any": 2}[policies.toolchain]:
+        return None
+    distance = key_distance(wanted.key, record.key, policies.shapes)
+    if distance is None:
+        return None
+    return _Rank(
+        near_shape=record.key != wanted.key,
+        other_device=not same_device,
+        toolchain=toolchain,
+        multiprocessors=abs(record.device.multiprocessors - wanted.device.multiprocessors),
+        distance=distance,
+        text=(record.device.slug, record.toolchain.text, record.key.digest),
+    )
+
+
+def _toolchain_distance(one: Toolchain, other: Toolchain) -> int:
+    """Return 0 for equal and known versions, 1 for those of the same minor release, 2 for others."""
+    if not one.known or not other.known:
+        return 2
+    if one == other:
+        return 0
+    return 1 if _minor(one) == _minor(other) is not None else 2
+
+
+def _minor(toolchain: Toolchain) -> tuple[tuple[str, ...], ...] | None:
+    """Return each version's first two parts; None where one has none."""
+    found = [_VERSION.match(version) for version in toolchain.fields.values()]
+    return None if None in found else tuple(match.groups() for match in found if match)
+
+
+def layer_of(store: ConfigStore, record: TunedRecord) -> str:
+    """Return a name for where a record came from: a layer's, or the store's own."""
+    where = getattr(store, "where", None)
+    return (str(where(record)) if callable(where) else "") or store.describe()
