@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason, StoreHealth
 from launchkit.store.directory import DirectoryStore
+from launchkit.store.explaining import Explanation, NearRecord, explain
 from launchkit.store.layered import LayeredStore
+from launchkit.store.lookup import Found, Policies, Wanted, find
 from launchkit.store.places import default_place, open_store
+from launchkit.store.shapes import buckets, nearest
 
 __all__ = [
     "ConfigStore",
     "DirectoryStore",
+    "Explanation",
+    "Found",
     "LayeredStore",
     "MemoryStore",
     "Miss",
     "MissReason",
+    "NearRecord",
+    "Policies",
     "StoreHealth",
+    "Wanted",
+    "buckets",
     "default_place",
+    "explain",
+    "find",
+    "nearest",
     "open_store",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import heapq
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -232,7 +233,7 @@ def _number_gap(difference: Difference) -> float:
     """Return how unlike two key values are, 0 to 1, so that near sizes come first."""
     numbers = [re.match(r"-?\d+(\.\d+)?", text) for text in (difference.stored, difference.wanted)]
     values = [abs(float(match[0])) for match in numbers if match]
-    if len(values) < 2 or not max(values):
+    if len(values) < 2 or not 0 < max(values) < math.inf:
         return 1.0
     return 1 - min(values) / max(values)
 

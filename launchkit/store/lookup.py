@@ -104,7 +104,7 @@ def find(store: ConfigStore, wanted: Wanted, policies: Policies) -> Found | Miss
 
 def find_exact(store: ConfigStore, wanted: Wanted) -> Found | Miss:
     """Return the record of exactly this identity, or why there is none."""
-    record = store.get(*wanted.identity)
+    record: object = store.get(*wanted.identity)
     if isinstance(record, TunedRecord) and record.identity == wanted.identity:
         return Found(record, (), layer_of(store, record))
     # A store of somebody else's may answer anything.
