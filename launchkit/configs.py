@@ -100,14 +100,43 @@ class TunedConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Resource:
+    """What a config that did not fit lacked: it needed ``required`` of it, and ``limit`` exist.
+
+    ``name``: ``shared_bytes``, ``registers``, ``threads``, or Triton's word for another one
+    (``tensor_memory``).
+    """
+
+    name: str
+    required: int
+    limit: int
+
+    @property
+    def text(self) -> str:
+        """How it stands at the end of a stored reason."""
+        return f"[needs {self.name}={self.required} limit={self.limit}]"
+
+
+_NEEDS = re.compile(r"\[needs ([a-z_]{1,40})=([0-9]{1,18}) limit=([0-9]{1,18})\]\Z")
+
+
+def needed(tuned: TunedConfig) -> Resource | None:
+    """Return the resource that a failed config lacked, if that is why it failed."""
+    found = _NEEDS.search(tuned.error or "")
+    return None if found is None else Resource(found[1], int(found[2]), int(found[3]))
+
+
+@dataclass(frozen=True, slots=True)
 class TunedRecord:
     """All that is known about one key of one kernel on one device with one toolchain.
 
-    ``chosen`` is the identity of one of ``configs`` that was measured. ``tuned_at`` is when it
-    was chosen, as ``2026-01-31T23:59:59Z``; None where nobody wrote it down. ``pinned`` is true of
-    what a lock file says: the choice then holds though ``configs`` has nothing but it; no document
-    has this field. Raises UsageError for a choice that was not measured, a config that stands
-    twice, and a time of another form.
+    ``configs`` may hold a config once per method of measuring. ``chosen`` is the identity of one
+    that was measured: by ``chosen_method``, where it was measured by several. ``tuned_at`` is when
+    it was chosen, as ``2026-01-31T23:59:59Z``; None where nobody wrote it down. ``pinned`` is true
+    of what a lock file says: the choice then holds though ``configs`` has nothing but it; no
+    document has this field. ``seconds``: how long all tuning of the record took, where that is
+    known. Raises UsageError for a choice that was not measured, a config that stands twice, and
+    times of another form.
     """
 
     kernel: KernelId
@@ -118,15 +147,17 @@ class TunedRecord:
     chosen: ConfigIdentity
     tuned_at: str | None = None
     pinned: bool = False
+    chosen_method: str | None = None
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.tuned_at is not None and not _is_utc(self.tuned_at):
             raise UsageError(f"{self.tuned_at!r} is no time. Write it as 2026-01-31T23:59:59Z.")
-        by_identity = {tuned.config: tuned for tuned in self.configs}
-        if len(by_identity) != len(self.configs):
+        if self.seconds is not None and not 0 <= self.seconds < math.inf:
+            raise UsageError(f"tuning took {self.seconds} seconds. Give a finite time, or None.")
+        if len({(tuned.config, tuned.method) for tuned in self.configs}) != len(self.configs):
             raise UsageError(f"a config of {self.kernel.name} stands twice. Give each one once.")
-        winner = by_identity.get(self.chosen)
-        if winner is None or not winner.ok:
+        if self._winner() is None:
             raise UsageError(
                 f"{config_text(self.chosen)} was chosen for {self.kernel.name}, but was not "
                 "measured. Choose one of the measured configs."
@@ -137,36 +168,73 @@ class TunedRecord:
         """What the record is for; a store holds one record per identity."""
         return (self.kernel, self.device, self.toolchain, self.key)
 
+    def _winner(self) -> TunedConfig | None:
+        methods = [self.chosen_method] if self.chosen_method else [t.method for t in self.configs]
+        chosen = (t for t in self.configs if t.ok and t.config == self.chosen)
+        return next((tuned for tuned in chosen if tuned.method in methods), None)
+
     @property
     def winner(self) -> TunedConfig:
         """The chosen config with its times."""
-        return next(tuned for tuned in self.configs if tuned.config == self.chosen)
+        winner = self._winner()
+        assert winner is not None, "checked when the record was made"
+        return winner
+
+    def results(self, method: str) -> dict[ConfigIdentity, TunedConfig]:
+        """Return what counts for a kernel that is measured by ``method``: unlike times do not.
+
+        A config that lacked a resource would lack it by every method.
+        """
+        lacking = {tuned.config: tuned for tuned in self.configs if needed(tuned) is not None}
+        return lacking | {tuned.config: tuned for tuned in self.configs if tuned.method == method}
 
 
 def merge_records(old: TunedRecord, new: TunedRecord) -> TunedRecord:
     """Return both records' configs in one: newer results win, and so does the newer choice.
 
-    The order is the old one's, then what is new. Raises UsageError for unlike identities.
+    Results by unlike methods stand beside each other. The order is the old one's, then what is
+    new. Raises UsageError for unlike identities.
     """
     if old.identity != new.identity:
         raise UsageError(f"records of {old.kernel.name} for unlike keys. Merge those of one key.")
-    merged = {tuned.config: tuned for tuned in old.configs}
-    merged.update((tuned.config, tuned) for tuned in new.configs)
-    return replace(new, configs=tuple(merged.values()))
+    merged = {(tuned.config, tuned.method): tuned for tuned in old.configs}
+    merged.update(((tuned.config, tuned.method), tuned) for tuned in new.configs)
+    chosen = [tuned for tuned in merged.values() if tuned.ok and tuned.config == new.chosen]
+    return replace(
+        new,
+        configs=tuple(merged.values()),
+        chosen_method=new.winner.method if len(chosen) > 1 else None,
+        seconds=old.seconds if new.seconds is None else new.seconds,
+    )
 
 
 def choose(configs: Iterable[TunedConfig]) -> TunedConfig | None:
-    """Return the fastest config, as Triton's Autotuner would choose it; None if all failed.
+    """Return the first config that is as fast as the fastest; None if all failed.
 
-    ``configs`` stand in the kernel's live order: the least (median, p20, p80) wins, the first
-    of equals. A failed config never wins.
+    ``configs`` stand in the kernel's live order and were measured alike. The fastest has the
+    least (median, p20, p80), as for Triton's Autotuner. Another is as fast if each one's median
+    lies within the other's p20 to p80: the middle three fifths of either's launches, a band that
+    two runs of one config nearly always share. Of these the first is returned, so that noise does
+    not change the choice between restarts or ranks. The test holds both ways, as the wide band of
+    one noisy config must not make a slow one its equal. Where only medians are known, equal ones
+    tie. A failed config never wins.
     """
-    return min((tuned for tuned in configs if tuned.ok), key=_rank, default=None)
+    measured = [tuned for tuned in configs if tuned.ok]
+    if not measured:
+        return None
+    best = min(measured, key=_rank)
+    return next(tuned for tuned in measured if _tied(tuned, best))
 
 
 def _rank(tuned: TunedConfig) -> tuple[float, float, float]:
+    """Return (median, p20, p80), the median in the place of what is not known."""
     median_us = tuned.median_us or math.inf
     return (median_us, tuned.p20_us or median_us, tuned.p80_us or median_us)
+
+
+def _tied(one: TunedConfig, other: TunedConfig) -> bool:
+    (median, p20, p80), (other_median, other_p20, other_p80) = _rank(one), _rank(other)
+    return other_p20 <= median <= other_p80 and p20 <= other_median <= p80
 
 
 def _floats(times: Any) -> list[float]:

@@ -6,7 +6,6 @@ whose launches cannot be shortened (one with a pre_hook, say) is still chosen on
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from launchkit.configs import (
     ConfigIdentity,
     TunedConfig,
     TunedRecord,
-    choose,
     identify,
     merge_records,
 )
@@ -31,7 +29,7 @@ from launchkit.dispatch.layers import (
 )
 from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.stores import store_record, stored_record
-from launchkit.errors import CaptureError, TuningFailedError, UnfingerprintableError
+from launchkit.errors import CaptureError, UnfingerprintableError
 from launchkit.keys import DeviceId, KernelId, LaunchKey
 
 MAX_CHOICES = 65536
@@ -165,12 +163,15 @@ class ConfigChooser:
         if config is not None:
             return config
         known = self._stored(question)
-        config = _pick(known, configs, question.identities)
-        if known is None or config is None:
+        if known is None:
             return None
-        old = {tuned.config: tuned for tuned in known.configs}
+        method = tuning.method_of(self._autotuner)
+        config = tuning.pick(known, self._task(question), method)
+        if config is None:
+            return None
+        old = known.results(known.winner.method if known.pinned else method)
         identified = zip(configs, question.identities, strict=True)
-        timings = {c: _timing(old[i]) for c, i in identified if i in old}  # a pin has one only
+        timings = {c: tuning.timing_of(old[i]) for c, i in identified if i in old}
         self._announce(question, config, timings, None)
         return config
 
@@ -182,31 +183,20 @@ class ConfigChooser:
         return next((live for live in question.configs if live == config), None)
 
     def _tune(self, question: _Question) -> Any:
-        configs, identities = question.configs, question.identities
         known = self._stored(question)
-        old = {} if known is None else {tuned.config: tuned for tuned in known.configs}
-        missing = [c for c, i in zip(configs, identities, strict=True) if i not in old]
-        start_ns = clock.now_ns()
+
+        def keep(results: Sequence[TunedConfig], best: TunedConfig, seconds: float) -> None:
+            self._keep(question, results, best, known, seconds)
+
         with watching.tuning(self._autotuner, *question.arguments):
-            measured = tuning.measure(self._autotuner, missing or configs, question.arguments)
-        seconds = tuning.seconds_since(start_ns)
-        fresh = {id(m.config): m for m in measured}
-        results = [
-            fresh[id(c)].tuned if id(c) in fresh else old[i]
-            for c, i in zip(configs, identities, strict=True)
-        ]
-        best = choose(results)
-        if best is None:
-            raise TuningFailedError(self._name, {t.text: t.error or "no time" for t in results})
-        config = configs[next(i for i, tuned in enumerate(results) if tuned is best)]
-        self._keep(question, results, best, known)
-        timings = {
-            c: fresh[id(c)].timing if id(c) in fresh else _timing(tuned)
-            for c, tuned in zip(configs, results, strict=True)
-        }
-        self._announce(question, config, timings, seconds)
-        tuning.finish(self._autotuner, config, question.arguments)
-        return config
+            tuned = tuning.tune(self._autotuner, self._task(question), known, keep)
+        self._announce(question, tuned.config, tuned.timings, tuned.seconds)
+        tuning.finish(self._autotuner, tuned.config, question.arguments)
+        return tuned.config
+
+    def _task(self, question: _Question) -> tuning.Task:
+        key, configs, identities = question.place[2], question.configs, question.identities
+        return tuning.Task(self._name, key, configs, identities, question.arguments)
 
     def _announce(
         self, question: _Question, config: Any, timings: Any, seconds: float | None
@@ -240,6 +230,7 @@ class ConfigChooser:
         results: Sequence[TunedConfig],
         best: TunedConfig,
         known: TunedRecord | None,
+        seconds: float,
     ) -> None:
         if not question.storable:
             return
@@ -252,34 +243,6 @@ class ConfigChooser:
             configs=tuple(results),
             chosen=best.config,
             tuned_at=clock.utc_text(),
+            seconds=seconds + (0.0 if known is None else known.seconds or 0.0),
         )
         store_record(record if known is None else merge_records(known, record))
-
-
-def _timing(tuned: TunedConfig) -> list[float]:
-    """Return a stored result as Triton keeps one: (median, p20, p80) in milliseconds."""
-    median_us = math.inf if tuned.median_us is None else tuned.median_us
-    return [us / 1e3 for us in (median_us, tuned.p20_us or median_us, tuned.p80_us or median_us)]
-
-
-def _pick(
-    record: TunedRecord | None, configs: Sequence[Any], identities: Sequence[ConfigIdentity]
-) -> Any | None:
-    """Return the live config that a stored record decides on, or None if it cannot decide.
-
-    A pinned one decides if its config is live. Another decides only when it has a result for
-    every live config; then what it says was chosen holds, or, where that config is no longer in
-    the list, the best of the others.
-    """
-    if record is None:
-        return None
-    live = dict(zip(identities, configs, strict=True))
-    if record.pinned:
-        return live.get(record.chosen)
-    known = {tuned.config: tuned for tuned in record.configs}
-    if any(identity not in known for identity in identities):
-        return None
-    if record.chosen in live:
-        return live[record.chosen]
-    best = choose([known[identity] for identity in identities])
-    return None if best is None else live[best.config]

@@ -10,15 +10,16 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from launchkit import clock
-from launchkit.configs import TunedConfig, identify
+from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose, identify
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import triton_run
-from launchkit.errors import UsageError
+from launchkit.errors import TuningFailedError, UsageError
+from launchkit.keys import LaunchKey
 
-METHOD = "eager"
+EAGER = "eager"
 """How configs are timed: single launches, by the kernel's benchmark function."""
 
 Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -54,12 +55,92 @@ def prune(autotuner: Any, configs: Any, arguments: Arguments) -> list[Any]:
     return kept
 
 
-def measure(autotuner: Any, configs: Sequence[Any], arguments: Arguments) -> list[Measured]:
-    """Benchmark each config and return one Measured each; a config that does not fit is a failure.
+@dataclass(frozen=True)
+class Task:
+    """One key to tune: what pruning left, in live order, and the identity of each config."""
 
-    Errors other than those that Triton counts as «does not fit» pass through.
+    name: str
+    key: LaunchKey
+    configs: Sequence[Any]
+    identities: Sequence[ConfigIdentity]
+    arguments: Arguments
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning one key said: a result for each config of the task, in its order."""
+
+    results: tuple[TunedConfig, ...]
+    best: TunedConfig
+    config: Any
+    """The live config of ``best``."""
+    timings: dict[Any, Any]
+    """Milliseconds per live config, as Triton keeps them."""
+    seconds: float
+    """How long measuring took."""
+
+
+Keep: TypeAlias = Callable[[Sequence[TunedConfig], TunedConfig, float], None]
+"""Takes what is to be stored: results, the best of them, and the seconds that they took."""
+
+
+def method_of(autotuner: Any) -> str:
+    """Return how a kernel's configs are timed; results by other methods do not count for it."""
+    return EAGER
+
+
+def tune(autotuner: Any, task: Task, known: TunedRecord | None, keep: Keep) -> Tuned:
+    """Measure those configs that have no result yet, and choose among all.
+
+    Raises:
+        TuningFailedError: no config could be measured.
     """
-    return [_measure_one(autotuner, config, arguments) for config in configs]
+    start_ns = clock.now_ns()
+    old = {} if known is None else known.results(method_of(autotuner))
+    identified = list(zip(task.configs, task.identities, strict=True))
+    # Where each is known to have failed there is nothing to launch: they get another chance.
+    missing = [config for config, identity in identified if identity not in old]
+    fresh = {
+        id(config): _measure_one(autotuner, config, task.arguments)
+        for config in missing or task.configs
+    }
+    results = [fresh[id(c)].tuned if id(c) in fresh else old[i] for c, i in identified]
+    best = choose(results)
+    if best is None:
+        raise TuningFailedError(task.name, {t.text: t.error or "no time" for t in results})
+    timings = {
+        config: fresh[id(config)].timing if id(config) in fresh else timing_of(tuned)
+        for config, tuned in zip(task.configs, results, strict=True)
+    }
+    seconds = (clock.now_ns() - start_ns) / 1e9
+    keep(results, best, seconds)
+    config = task.configs[next(i for i, tuned in enumerate(results) if tuned is best)]
+    return Tuned(tuple(results), best, config, timings, seconds)
+
+
+def pick(record: TunedRecord, task: Task, method: str) -> Any | None:
+    """Return the live config that a stored record decides on, or None if it cannot decide.
+
+    A pinned one decides if its config is live. Another decides only when it has a result by
+    ``method`` for every live config; then what it says was chosen holds, or, where that config is
+    no longer in the list or was chosen by another method, the best of the results.
+    """
+    live = dict(zip(task.identities, task.configs, strict=True))
+    if record.pinned:
+        return live.get(record.chosen)
+    known = record.results(method)
+    if any(identity not in known for identity in live):
+        return None
+    if record.chosen in live and record.winner.method == method:
+        return live[record.chosen]
+    best = choose([known[identity] for identity in task.identities])
+    return None if best is None else live[best.config]
+
+
+def timing_of(tuned: TunedConfig) -> list[float]:
+    """Return a stored result as Triton keeps one: (median, p20, p80) in milliseconds."""
+    median_us = math.inf if tuned.median_us is None else tuned.median_us
+    return [us / 1e3 for us in (median_us, tuned.p20_us or median_us, tuned.p80_us or median_us)]
 
 
 def finish(autotuner: Any, config: Any, arguments: Arguments) -> None:
@@ -81,9 +162,15 @@ def _measure_one(autotuner: Any, config: Any, arguments: Arguments) -> Measured:
         timing = autotuner.do_bench(call, quantiles=(0.5, 0.2, 0.8))
     except seam.CONFIG_ERRORS as error:
         reason = f"{type(error).__name__}: {error}"
-        return Measured(config, [math.inf] * 3, TunedConfig.failed(identity, reason, method=METHOD))
+        return Measured(
+            config,
+            [math.inf] * 3,
+            TunedConfig.failed(identity, reason, method=method_of(autotuner)),
+        )
     times_us = [t * 1e3 for t in timing] if isinstance(timing, (list, tuple)) else timing * 1e3
-    tuned = TunedConfig.measured(identity, times_us, reps=count() or None, method=METHOD)
+    tuned = TunedConfig.measured(
+        identity, times_us, reps=count() or None, method=method_of(autotuner)
+    )
     return Measured(config, timing, tuned)
 
 
@@ -158,11 +245,6 @@ class _InputGuard:
         for name in names:
             if named.get(name) is not None:
                 named[name].zero_()
-
-
-def seconds_since(start_ns: int) -> float:
-    """Return the seconds since a reading of the clock."""
-    return (clock.now_ns() - start_ns) / 1e9
 
 
 def announce_choice(

@@ -81,6 +81,8 @@ class _Record(TypedDict):
     configs: list[_Config]
     chosen: list[_Value]
     tuned_at: NotRequired[str]
+    chosen_method: NotRequired[str]
+    seconds: NotRequired[Annotated[float, Field(ge=0, allow_inf_nan=False)]]
 
 
 @with_config(_STRICT)
@@ -154,8 +156,8 @@ def to_object(document: ConfigDocument) -> dict[str, Any]:
 
 def record_object(record: TunedRecord) -> dict[str, Any]:
     """Return one record as in a document (without kernel and device), ready for JSON."""
-    when = {} if record.tuned_at is None else {"tuned_at": record.tuned_at}
-    return when | {
+    optional = {name: getattr(record, name) for name in ("tuned_at", "chosen_method", "seconds")}
+    return {name: value for name, value in optional.items() if value is not None} | {
         "key": [asdict(value) for value in record.key.values],
         "dtypes": [{"name": name, "dtype": dtype} for name, dtype in record.key.dtypes],
         "toolchain": asdict(record.toolchain),
@@ -179,6 +181,8 @@ def _record(kernel: KernelId, device: DeviceId, raw: _Record) -> TunedRecord:
         key=LaunchKey(_values(raw["key"]), dtypes),
         configs=tuple(_tuned(each) for each in raw["configs"]),
         chosen=_identity(raw["chosen"]),
+        chosen_method=raw.get("chosen_method"),
+        seconds=raw.get("seconds"),
         tuned_at=raw.get("tuned_at"),
     )
 

@@ -12,7 +12,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchkit.configs import TunedConfig, TunedRecord, choose, config_text, identify, merge_records
+from launchkit.configs import (
+    Resource,
+    TunedConfig,
+    TunedRecord,
+    choose,
+    config_text,
+    identify,
+    merge_records,
+    needed,
+)
 from launchkit.errors import UnfingerprintableError, UsageError
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, encode_value
 
@@ -181,23 +190,137 @@ def test_failed_configs_never_win_and_none_wins_among_failures() -> None:
     assert choose([]) is None
 
 
-def test_the_first_of_equals_wins() -> None:
-    assert choose([timed(LARGE, 1.0, 0.5, 2.0), timed(SMALL, 1.0, 0.5, 2.0)]).config == LARGE
-    assert choose([timed(LARGE, 1.0, 0.6, 2.0), timed(SMALL, 1.0, 0.5, 2.0)]).config == SMALL
-    assert choose([timed(LARGE, 1.0, 0.5, 3.0), timed(SMALL, 1.0, 0.5, 2.0)]).config == SMALL
+BAND = {
+    "equal": ([1.0, 0.5, 2.0], [1.0, 0.5, 2.0], True),
+    "medians within each other's band": ([1.1, 0.9, 1.2], [1.0, 0.9, 1.2], True),
+    "medians at the ends of the bands": ([1.2, 1.0, 1.3], [1.0, 0.9, 1.2], True),
+    "equal medians, unlike bands": ([1.0, 0.6, 3.0], [1.0, 0.5, 2.0], True),
+    "slower than the fastest's band": ([1.21, 1.0, 1.3], [1.0, 0.9, 1.2], False),
+    "only the fastest is noisy": ([9.0, 8.9, 9.1], [1.0, 0.9, 20.0], False),
+    "only the slower is noisy": ([9.0, 0.1, 9.1], [1.0, 0.9, 1.1], False),
+    "medians alone": ([1.0], [1.0], True),
+    "medians alone, unlike": ([1.0001], [1.0], False),
+}
+
+
+@pytest.mark.parametrize("case", BAND)
+def test_the_first_of_those_within_noise_of_the_fastest_wins(case: str) -> None:
+    slower, fastest, tie = BAND[case]
+    assert choose([timed(LARGE, *slower), timed(SMALL, *fastest)]).config == (
+        LARGE if tie else SMALL
+    )
+    assert choose([timed(SMALL, *fastest), timed(LARGE, *slower)]).config == SMALL
+
+
+def test_noise_of_two_equal_configs_does_not_change_the_choice() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        runs = [sorted(rng.gauss(10, 0.3) for _ in range(99)) for _ in range(2)]
+        one, two = (
+            timed(i, r[49], r[19], r[79]) for i, r in zip((LARGE, SMALL), runs, strict=True)
+        )
+        assert choose([one, two, timed(MIDDLE, 20.0, 19.0, 21.0)]).config == LARGE
 
 
 @given(st.integers(0, 2**32))
-def test_the_choice_is_what_triton_takes_from_the_same_timings(seed: int) -> None:
+def test_the_choice_is_the_first_that_the_rule_allows(seed: int) -> None:
     rng = random.Random(seed)
-    identities = [identify({"BLOCK": block}) for block in range(6)]
     timings = {}
-    for identity in identities:
+    for block in range(6):
         p20, median, p80 = sorted(rng.choice([1.0, 1.5, 2.0, 2.5]) for _ in range(3))
-        timings[identity] = [math.inf] * 3 if rng.random() < 0.2 else [median, p20, p80]
+        timings[block] = [math.inf] * 3 if rng.random() < 0.2 else [median, p20, p80]
+    got = choose([timed(identify({"BLOCK": b}), *times) for b, times in timings.items()])
+    if all(math.isinf(times[0]) for times in timings.values()):
+        assert got is None
+        return
+    best, low, high = min(timings.values())
+    allowed = [b for b, (m, p20, p80) in timings.items() if low <= m <= high and p20 <= best <= p80]
+    assert got.config == identify({"BLOCK": allowed[0]})
+
+
+@given(st.integers(0, 2**32))
+def test_the_choice_is_what_triton_takes_where_nothing_ties(seed: int) -> None:
+    rng = random.Random(seed)
+    timings = {}
+    for block in range(6):
+        median = rng.choice([1.0, 2.0, 4.0, 8.0])
+        times = [median, 0.8 * median, 1.3 * median]
+        timings[identify({"BLOCK": block})] = [math.inf] * 3 if rng.random() < 0.2 else times
     expected = min(timings, key=timings.get)  # as Autotuner.run does
     got = choose([timed(identity, *times) for identity, times in timings.items()])
     if all(math.isinf(times[0]) for times in timings.values()):
         assert got is None
     else:
         assert got.config == expected
+
+
+# -- methods, reasons
+
+
+def by(method: str, config, *times_us: float) -> TunedConfig:
+    return TunedConfig.measured(config, times_us, reps=10, method=method)
+
+
+def test_a_config_may_stand_once_per_method_and_the_chosen_method_decides() -> None:
+    configs = by("eager", SMALL, 1.0), by("graph", SMALL, 5.0), by("graph", LARGE, 2.0)
+    assert record(*configs).winner == configs[0]
+    assert record(*configs, chosen_method="graph").winner == configs[1]
+    for chosen, method in ((LARGE, "eager"), (SMALL, "graph+cold")):
+        with pytest.raises(UsageError, match="not measured"):
+            record(*configs, chosen=chosen, chosen_method=method)
+    with pytest.raises(UsageError, match="twice"):
+        record(*configs, by("graph", LARGE, 3.0))
+
+
+def test_merging_keeps_results_by_unlike_methods_apart() -> None:
+    old = record(by("eager", SMALL, 1.0), by("eager", LARGE, 2.0))
+    new = record(by("graph", SMALL, 5.0), by("graph", LARGE, 4.0), chosen=LARGE)
+    merged = merge_records(old, new)
+    assert merged.configs == (*old.configs, *new.configs)
+    assert merged.winner == by("graph", LARGE, 4.0)
+    assert list(merged.results("eager").values()) == list(old.configs)
+    assert list(merged.results("graph").values()) == list(new.configs)
+    assert merge_records(merged, new) == merged
+
+
+def test_what_lacked_a_resource_counts_by_every_method_and_other_failures_do_not() -> None:
+    lacking = TunedConfig.failed(
+        LARGE, f"too big {Resource('shared_bytes', 3, 2).text}", method="eager"
+    )
+    other = TunedConfig.failed(MIDDLE, "no", method="eager")
+    made = record(by("eager", SMALL, 1.0), lacking, other)
+    assert made.results("graph") == {LARGE: lacking}
+    assert set(made.results("eager")) == {SMALL, MIDDLE, LARGE}
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("OutOfResources: x [needs shared_bytes=300000 limit=232448]", ("shared_bytes", 300000, 232448)),
+        ("[needs threads=2048 limit=1024]", ("threads", 2048, 1024)),
+        ("[needs threads=2048 limit=1024] and more", None),
+        ("[needs threads=-1 limit=1024]", None),
+        ("[needs threads=1 limit=" + "9" * 5000 + "]", None),
+        ("[needs threads=\u0661 limit=1024]", None),
+        ("no", None),
+    ],
+)  # fmt: skip
+def test_the_resource_that_a_config_lacked_is_read_from_its_reason(error, expected) -> None:
+    found = needed(TunedConfig.failed(SMALL, error, method="eager"))
+    assert found == (None if expected is None else Resource(*expected))
+
+
+def test_a_config_that_was_measured_lacked_nothing() -> None:
+    assert needed(timed(SMALL, 1.0)) is None
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
+def test_seconds_that_are_no_time_are_refused(seconds: float) -> None:
+    with pytest.raises(UsageError, match="seconds"):
+        record(timed(SMALL, 1.0), seconds=seconds)
+
+
+def test_merging_keeps_the_seconds_that_are_known() -> None:
+    old, new = record(timed(SMALL, 1.0), seconds=3.0), record(timed(SMALL, 1.0))
+    assert merge_records(old, new).seconds == 3.0
+    assert merge_records(old, replace(new, seconds=4.5)).seconds == 4.5

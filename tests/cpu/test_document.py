@@ -318,3 +318,24 @@ def test_a_document_cannot_pin() -> None:
         parse(edited(records__0__pinned=True))
     pinned = replace(parse(GOLDEN).records[0], pinned=True)
     assert "pinned" not in document.record_object(pinned)
+
+
+def test_seconds_and_the_chosen_method_are_written_where_they_are_known() -> None:
+    loaded = parse(GOLDEN)
+    first, *others = loaded.records
+    again = tuple(replace(tuned, method="graph+cold") for tuned in first.configs)
+    both = replace(
+        first, configs=first.configs + again, chosen_method="graph+cold", seconds=math.pi
+    )
+    data = document.dump(replace(loaded, records=(both, *others)))
+    assert data.count(b"chosen_method") == data.count(b'"seconds"') == 1
+    assert set(parse(data).records) == {both, *others}
+    assert next(r for r in parse(data).records if r == both).winner.method == "graph+cold"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seconds": -1.0}, {"seconds": "1"}, {"chosen_method": 1}, {"chosen_method": "no"}]
+)
+def test_seconds_or_methods_that_cannot_be_are_refused(changes) -> None:
+    with pytest.raises(BadDocumentError):
+        parse(edited(**{f"records__0__{name}": value for name, value in changes.items()}))
