@@ -17,6 +17,8 @@ LaunchkitError
 ├── UnfingerprintableError  a value or function has no stable identity (a bypass, never fatal)
 └── StoreError
     └── BadDocumentError  a file is not a config document that this version can use
+        ├── BadBundleError  a file is not a whole bundle of config documents
+        └── BadLockError    a file is not a lock file, or its digest is not that of its content
 
 Messages end with what to do; the fields carry the same facts for programs.
 """
@@ -238,10 +240,22 @@ class BadDocumentError(StoreError):
     ``newer`` is true for a document of a later schema, which is left in place.
     """
 
+    advice = "Delete it, or look at what wrote it."
+
     def __init__(self, source: str, reason: str, newer: bool = False) -> None:
-        advice = (
-            "Upgrade launchkit to read it." if newer else "Delete it, or look at what wrote it."
-        )
+        advice = "Upgrade launchkit to read it." if newer else self.advice
         super().__init__(f"{source}: {reason}. {advice}", source=source, reason=reason, newer=newer)
         self.reason = reason
         self.newer = newer
+
+
+class BadBundleError(BadDocumentError):
+    """A file is not a bundle of config documents, or not a whole one: it is refused as a whole."""
+
+    advice = "Export it again, or import its intact entries alone (--partial)."
+
+
+class BadLockError(BadDocumentError):
+    """A file is not a lock file, or was changed by something else than ``configs pin``."""
+
+    advice = "Restore it, or make it again with: launchkit configs pin."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -67,6 +67,13 @@ class ConfigStore(abc.ABC):
 
         True if it will be there for later processes; False if only this one can get it back.
         """
+
+    def put_all(self, records: Iterable[TunedRecord]) -> list[TunedRecord]:
+        """Put each record; return those that will not be there for later processes.
+
+        Neighbours that a store keeps together may cost it one write.
+        """
+        return [record for record in records if not self.put(record)]
 
     @abc.abstractmethod
     def records(self) -> Iterator[TunedRecord]:

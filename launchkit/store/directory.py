@@ -12,8 +12,8 @@ import os
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
 from pathlib import Path
 
 from launchkit import jsonio
@@ -65,30 +65,55 @@ class DirectoryStore(ConfigStore):
         """Merge ``record`` into its file.
 
         False, with a warning, if it could only be kept for this process: the store is read-only,
-        the directory cannot be written, the disk is full, the file is of a newer schema, or the toolchain's
-        version is unknown and could not be told from others later.
+        the directory cannot be written, the disk is full, the file is of a newer schema, or the
+        toolchain's version is unknown and could not be told from others later.
         """
+        return not self.put_all([record])
+
+    def put_all(self, records: Iterable[TunedRecord]) -> list[TunedRecord]:
+        """Put each record as ``put`` does, with one write for neighbours that share a file.
+
+        Returns those that only this process can get back.
+        """
+        refused = []
+        for path, group in groupby(records, key=lambda each: self._file(*each.identity)):
+            storable = []
+            for record in group:
+                why = self._unstorable(record)
+                if why is None:
+                    storable.append(record)
+                else:
+                    refused += self._keep([record], why)
+            if storable:
+                refused += self._put_in(path, storable)
+        return refused
+
+    def _unstorable(self, record: TunedRecord) -> str | None:
         if self._read_only:
-            return self._keep(record, "it is read-only. Set LAUNCHKIT_STORE to another place.")
+            return "it is read-only. Set LAUNCHKIT_STORE to another place."
         if not record.toolchain.known:
-            return self._keep(
-                record, f"{record.toolchain.text} is no version to store by. Install a release."
-            )
-        kept = self._overlay.get(*record.identity)
-        merged = record if isinstance(kept, Miss) else merge_records(kept, record)
-        path = self._file(record.kernel, record.device, record.key)
+            return f"{record.toolchain.text} is no version to store by. Install a release."
+        return None
+
+    def _put_in(self, path: Path, records: list[TunedRecord]) -> list[TunedRecord]:
+        kept = [self._overlay.get(*record.identity) for record in records]
+        merged = [
+            record if isinstance(old, Miss) else merge_records(old, record)
+            for old, record in zip(kept, records, strict=True)
+        ]
         try:
             with self._locked(path.parent):
                 self._sweep(path.parent)
                 self._merge_into(path, merged)
         except LaunchkitError as error:
-            return self._keep(record, str(error))
+            return self._keep(records, str(error))
         except OSError as error:
             advice = "Make room or make it writable, or set LAUNCHKIT_STORE to another place."
-            return self._keep(record, f"{error}. {advice}")
-        if not isinstance(kept, Miss):
-            self._overlay.discard(kept)
-        return True
+            return self._keep(records, f"{error}. {advice}")
+        for old in kept:
+            if not isinstance(old, Miss):
+                self._overlay.discard(old)
+        return []
 
     def records(self) -> Iterator[TunedRecord]:
         """Yield every readable record, sorted by path; broken files are counted and stay put."""
@@ -121,7 +146,13 @@ class DirectoryStore(ConfigStore):
         """Say what this store is and where."""
         return f"directory {self.path}{' (read-only)' if self._read_only else ''}"
 
-    def _file(self, kernel: KernelId, device: DeviceId, key: LaunchKey) -> Path:
+    def paths(self) -> list[Path]:
+        """Return the path of every document, sorted."""
+        return self._files()
+
+    def _file(
+        self, kernel: KernelId, device: DeviceId, _toolchain: Toolchain, key: LaunchKey
+    ) -> Path:
         return self.path / "v1" / device.slug / kernel.slug / f"{key.digest[:2]}.json"
 
     def _files(self, kernel_name: str | None = None) -> list[Path]:
@@ -195,7 +226,7 @@ class DirectoryStore(ConfigStore):
     def _get_stored(
         self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
     ) -> TunedRecord | Miss:
-        loaded = self._load_or_miss(self._file(kernel, device, key), kernel, device)
+        loaded = self._load_or_miss(self._file(kernel, device, toolchain, key), kernel, device)
         if isinstance(loaded, Miss):
             return loaded
         versions = [record for record in loaded.records if record.key == key]
@@ -248,15 +279,16 @@ class DirectoryStore(ConfigStore):
             self._count("set-aside")
             self._warn(str(moved), "%s It was set aside as %s.", error, moved.name)
 
-    def _merge_into(self, path: Path, record: TunedRecord) -> None:
+    def _merge_into(self, path: Path, added: list[TunedRecord]) -> None:
         """Read, merge and write, all under the directory's lock."""
-        old = self._load_for_write(path, record)
-        records = {each.identity: each for each in old.records}
-        known = records.get(record.identity)
-        merged = record if known is None else merge_records(known, record)
-        if merged == known:
+        old = self._load_for_write(path, added[0])
+        before = {each.identity: each for each in old.records}
+        records = dict(before)
+        for record in added:
+            known = records.get(record.identity)
+            records[record.identity] = record if known is None else merge_records(known, record)
+        if records == before:
             return
-        records[record.identity] = merged
         new = ConfigDocument(old.kernel, old.device, tuple(records.values()))
         data = document.dump(new)
         if len(data) > document.LIMIT_BYTES:
@@ -310,12 +342,13 @@ class DirectoryStore(ConfigStore):
         if first:
             files.remove_stale_temps(directory)
 
-    def _keep(self, record: TunedRecord, why: str) -> bool:
-        self._overlay.put(record)
-        self._count("kept-in-process")
+    def _keep(self, records: list[TunedRecord], why: str) -> list[TunedRecord]:
+        for record in records:
+            self._overlay.put(record)
+            self._count("kept-in-process")
         message = "%s keeps tuned configs for this process only: %s"
         self._warn("put", message, self.describe(), why)
-        return False
+        return records
 
     def _count(self, what: str) -> None:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from launchkit.configs import TunedRecord
@@ -59,6 +59,12 @@ class LayeredStore(ConfigStore):
             return writable.put(record)
         self._kept.put(record)
         return False
+
+    def put_all(self, records: Iterable[TunedRecord]) -> list[TunedRecord]:
+        """Put each record as ``put`` does; return those that only this process can get back."""
+        if self.writable is not None:
+            return self.writable.put_all(records)
+        return super().put_all(records)
 
     def records(self) -> Iterator[TunedRecord]:
         """Yield every readable record, each identity once: the upper layer's."""

@@ -35,6 +35,8 @@ MADE = [
     errors.UnfingerprintableError("key", "no text"),
     errors.StoreError("no such place"),
     errors.BadDocumentError("a.json", "not JSON", newer=True),
+    errors.BadBundleError("a.bundle", "entry 2 is broken"),
+    errors.BadLockError("launchkit.lock", "its digest differs"),
 ]
 
 

@@ -1,0 +1,187 @@
+"""Lock files: one chosen config per kernel, device and key, to review, commit and deploy.
+
+Used by places and the tools; imports leaves and its neighbours of the store. A lock file is JSON,
+sorted and indented, so that a changed winner is a changed line; its digest covers the rest, so that
+nobody runs what nobody pinned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+from launchkit import jsonio
+from launchkit.configs import TunedRecord
+from launchkit.errors import BadDocumentError, BadLockError, StoreError, UsageError
+from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+from launchkit.store import document, files
+from launchkit.store.base import ConfigStore, MemoryStore, Miss, StoreHealth
+from launchkit.store.document import ConfigDocument
+
+SCHEMA = 1
+LIMIT_BYTES = 256 * 2**20
+SUFFIX = ".lock"
+
+
+class PinnedStore(ConfigStore):
+    """What a lock file says, read once: read-only, and the same for every process that reads it.
+
+    Each record has one config, and its choice holds however many configs the kernel has
+    (``TunedRecord.pinned``); where that config is not in the kernel's live list it is a miss. What
+    is put lasts as long as the process, and never takes a pin's place. ``digest`` is that of the
+    whole file. Raises BadLockError for a file that is no lock file or was changed by hand, and
+    StoreError for one that cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.digest, pins = read(self.path)
+        self._pins = MemoryStore()
+        self._pins.put_all(pins)
+        self._others = MemoryStore()
+
+    def get(
+        self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
+    ) -> TunedRecord | Miss:
+        """Return the pin of exactly this identity, or why there is none."""
+        found = self._pins.get(kernel, device, toolchain, key)
+        if not isinstance(found, Miss):
+            return found
+        other = self._others.get(kernel, device, toolchain, key)
+        return found if isinstance(other, Miss) else other
+
+    def put(self, record: TunedRecord) -> bool:
+        """Keep ``record`` for this process alone; always False."""
+        self._others.put(record)
+        return False
+
+    def records(self) -> Iterator[TunedRecord]:
+        """Yield every pin in the file's order."""
+        return self._pins.records()
+
+    @property
+    def read_only(self) -> bool:
+        """True: only ``configs pin`` writes a lock file."""
+        return True
+
+    def describe(self) -> str:
+        """Say which lock file it is."""
+        return f"lock file {self.path}"
+
+    def examine(self) -> StoreHealth:
+        """Look at what was read."""
+        count = sum(1 for _ in self.records())
+        return StoreHealth(self.describe(), count, lasting=True, read_only=True)
+
+
+def select(records: Iterable[TunedRecord], toolchain: str | None = None) -> list[TunedRecord]:
+    """Return one pinned record, with its chosen config alone, per kernel, device and key.
+
+    Of several toolchains it is the newest, or the one whose Triton has this version.
+    """
+    newest: dict[object, TunedRecord] = {}
+    for record in records:
+        if toolchain is not None and record.toolchain.triton != toolchain:
+            continue
+        place = (record.kernel, record.device, record.key)
+        known = newest.get(place)
+        if known is None or version(record) > version(known):
+            newest[place] = record
+    return [replace(each, configs=(each.winner,), pinned=True) for each in newest.values()]
+
+
+def version(record: TunedRecord) -> tuple[tuple[int, ...], str]:
+    """Return a record's Triton version so that later ones compare as greater."""
+    text = record.toolchain.triton
+    return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", text.split("+")[0])), text
+
+
+def dump(pins: Iterable[TunedRecord]) -> bytes:
+    """Return a lock file of these records, a changed choice being a changed line."""
+    ordered = sorted(pins, key=_place)
+    documents = [
+        document.to_object(ConfigDocument(*owner, tuple(group)))
+        for owner, group in groupby(ordered, key=lambda each: (each.kernel, each.device))
+    ]
+    whole = {"launchkit_lock": SCHEMA, "sha256": _digest(documents), "documents": documents}
+    return jsonio.dumps(whole)
+
+
+def write(path: Path, pins: Iterable[TunedRecord]) -> bool:
+    """Put a lock file of these records at ``path``, whole or not at all; False: it is there already.
+
+    Raises StoreError where it cannot be written.
+    """
+    data = dump(pins)
+    try:
+        if path.exists() and jsonio.read_limited(path, LIMIT_BYTES) == data:
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.replace_file(path, data)
+    except BadDocumentError as error:
+        raise StoreError(f"{error} It is no place for a lock file.") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error}. Choose another place.") from None
+    return True
+
+
+def read(path: str | os.PathLike[str]) -> tuple[str, list[TunedRecord]]:
+    """Return a lock file's digest and its records. Errors: see ``PinnedStore``."""
+    source = os.fspath(path)
+    try:
+        return parse(jsonio.read_limited(path, LIMIT_BYTES), source=source)
+    except BadLockError:
+        raise
+    except BadDocumentError as error:
+        raise BadLockError(source, error.reason, error.newer) from None
+    except OSError as error:
+        raise StoreError(
+            f"the lock file cannot be read: {error}. Make it with: launchkit configs pin."
+        ) from None
+
+
+def parse(data: bytes, *, source: str) -> tuple[str, list[TunedRecord]]:
+    """Return the digest and the records of the lock file in ``data``.
+
+    Raises BadDocumentError for anything else than a lock file as ``dump`` makes it.
+    """
+    raw = jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES)
+    schema = raw.get("launchkit_lock") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or type(schema) is not int or schema < 1:
+        raise BadLockError(source, "it is not a launchkit lock file")
+    if schema > SCHEMA:
+        raise BadLockError(source, f"it has schema {schema}, newer than {SCHEMA}", newer=True)
+    documents = raw.get("documents")
+    if raw.keys() != {"launchkit_lock", "sha256", "documents"} or not isinstance(documents, list):
+        raise BadLockError(source, "it is not a launchkit lock file")
+    try:
+        digest = _digest(documents)
+    except UsageError as error:
+        raise BadLockError(source, str(error)) from None
+    if digest != raw["sha256"]:
+        raise BadLockError(source, "its digest is not that of its content")
+    pins = [pin for each in documents for pin in _pins(each, source)]
+    if len({pin.identity for pin in pins}) != len(pins):
+        raise BadLockError(source, "a record stands twice")
+    return digest, pins
+
+
+def _pins(raw: object, source: str) -> Iterator[TunedRecord]:
+    for record in document.from_object(raw, source=source).records:
+        if len(record.configs) != 1:
+            raise BadLockError(source, f"a record of {record.kernel.name} has not one config")
+        yield replace(record, pinned=True)
+
+
+def _place(record: TunedRecord) -> tuple[str, ...]:
+    kernel, device = record.kernel, record.device
+    return (kernel.name, kernel.digest, device.slug, record.key.digest, record.toolchain.text)
+
+
+def _digest(documents: Sequence[object]) -> str:
+    return hashlib.sha256(jsonio.dumps_compact(documents)).hexdigest()
