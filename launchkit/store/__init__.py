@@ -7,6 +7,7 @@ from launchkit.store.directory import DirectoryStore
 from launchkit.store.explaining import Explanation, NearRecord, explain
 from launchkit.store.layered import LayeredStore
 from launchkit.store.lookup import Found, Policies, Wanted, find
+from launchkit.store.pins import PinnedStore
 from launchkit.store.places import default_place, open_store
 from launchkit.store.shapes import buckets, nearest
 
@@ -20,6 +21,7 @@ __all__ = [
     "Miss",
     "MissReason",
     "NearRecord",
+    "PinnedStore",
     "Policies",
     "StoreHealth",
     "Wanted",

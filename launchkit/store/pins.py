@@ -39,6 +39,8 @@ class PinnedStore(ConfigStore):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not os.fspath(path):
+            raise StoreError("a lock file has no path. Write pins:path/to/launchkit.lock.")
         self.path = Path(os.path.abspath(path))
         self.digest, pins = read(self.path)
         self._pins = MemoryStore()
@@ -139,7 +141,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str, list[TunedRecord]]:
         raise
     except BadDocumentError as error:
         raise BadLockError(source, error.reason, error.newer) from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise StoreError(
             f"the lock file cannot be read: {error}. Make it with: launchkit configs pin."
         ) from None

@@ -12,11 +12,13 @@ from launchkit import settings
 from launchkit.errors import LaunchkitError, StoreError, UsageError
 from launchkit.store.base import ConfigStore, MemoryStore
 from launchkit.store.directory import DirectoryStore
+from launchkit.store.pins import SUFFIX as LOCK_SUFFIX
+from launchkit.store.pins import PinnedStore
 
 ENTRY_POINT_GROUP = "launchkit.stores"
 """Entry points of this group make stores: name = scheme, object = callable(url) -> ConfigStore."""
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://|(file|memory):", re.IGNORECASE)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://|(file|memory|pins):", re.IGNORECASE)
 
 
 def default_place() -> str:
@@ -36,22 +38,33 @@ def open_store(place: str | os.PathLike[str] | None = None) -> ConfigStore:
     """Return the store at ``place``.
 
     A path, ``file:///path``, ``file:/path`` or ``~/...`` is a DirectoryStore (made when
-    something is put), ``memory:`` a new MemoryStore, any other URL what an installed package
+    something is put), ``memory:`` a new MemoryStore, ``pins:/path`` or a path that ends in
+    ``.lock`` the read-only PinnedStore of a lock file, any other URL what an installed package
     registered for its scheme; None is ``default_place()``. Raises StoreError for a place that
     cannot be a store.
     """
     if isinstance(place, os.PathLike):
-        return DirectoryStore(place)
+        return _at_path(place)
     text = default_place() if place is None else place
     if not isinstance(text, str):
         raise StoreError(f"{text!r} is not a place. Give a path or a URL, as text.")
     url = _URL.match(text)
     if url is None:
-        return DirectoryStore(_expand(text))
+        return _at_path(_expand(text))
     scheme = (url.group(1) or url.group(2)).lower()
     if scheme == "file":
-        return DirectoryStore(_file_path(text))
+        return _at_path(_file_path(text))
+    if scheme == "pins":
+        return PinnedStore(_expand(text[len("pins:") :].removeprefix("//")))
     return MemoryStore() if text.lower() == "memory:" else _open_url(scheme, text)
+
+
+def _at_path(path: str | os.PathLike[str]) -> ConfigStore:
+    """A directory may end in .lock too; a file that does is a lock file, there or missing."""
+    text: object = os.fspath(path)
+    if isinstance(text, str) and text.endswith(LOCK_SUFFIX) and not os.path.isdir(text):
+        return PinnedStore(text)
+    return DirectoryStore(path)
 
 
 def _expand(text: str) -> str:
