@@ -227,7 +227,8 @@ def check_rules(loaded: document.ConfigDocument) -> None:
         assert (record.kernel, record.device) == (loaded.kernel, loaded.device)
         measured = {each.config for each in record.configs if each.error is None}
         assert record.chosen in measured
-        assert len({each.config for each in record.configs}) == len(record.configs)
+        results = {(each.config, each.method) for each in record.configs}
+            assert len(results) == len(record.configs)
         for tuned in record.configs:
             times = [
                 each for each in (tuned.p20_us, tuned.median_us, tuned.p80_us) if each is not None
