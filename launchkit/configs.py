@@ -12,6 +12,10 @@ from typing import Any, TypeAlias
 from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain, encode_value
 
+IMPORTED = "imported:"
+"""How the method of a result begins that another program's file gave; then come its format's name
+and, where the file tells, how that program measured."""
+
 ConfigIdentity: TypeAlias = tuple[KeyValue, ...]
 """Every keyword value of a Triton config, sorted by name. Hooks are not part of it."""
 
@@ -38,8 +42,9 @@ class TunedConfig:
 
     ``p20_us`` and ``p80_us`` are None where the benchmark gave a median only; ``reps`` is None
     where it did not say; ``method`` names the way of measuring, as unlike ones do not compare.
+    An imported winner may have neither (see ``imported``): it can be chosen, never compared.
     Raises UsageError for times that are not finite, positive and in order, for an error beside
-    times, and for neither.
+    times, and for neither in a result that was not imported.
     """
 
     config: ConfigIdentity
@@ -53,7 +58,12 @@ class TunedConfig:
     def __post_init__(self) -> None:
         _check_identity(self.config)
         times = [self.p20_us, self.median_us, self.p80_us]
-        problem = _time_problem(times) if self.error is None else _error_problem(self.error, times)
+        if self.error is not None:
+            problem = _error_problem(self.error, times)
+        elif self.foreign and times == [None, None, None]:
+            problem = None if self.reps is None else "repetitions without a time"
+        else:
+            problem = _time_problem(times)
         if problem is None and self.reps is not None and self.reps < 1:
             problem = f"{self.reps} repetitions"
         if problem is not None:
@@ -88,10 +98,28 @@ class TunedConfig:
         reason = error.encode("utf-8", "backslashreplace").decode().strip()
         return cls(config, None, None, None, None, method, reason or "failed")
 
+    @classmethod
+    def imported(cls, config: ConfigIdentity, *, method: str) -> TunedConfig:
+        """Return a winner of which another program's file tells no time.
+
+        ``method`` begins with ``IMPORTED``; raises UsageError otherwise.
+        """
+        return cls(config, None, None, None, None, method, None)
+
     @property
     def ok(self) -> bool:
-        """Whether it was measured."""
+        """Whether it ran: here, or as another program's file says."""
         return self.error is None
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another program's file gave it, without saying how it measured."""
+        return self.method.startswith(IMPORTED)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it has a time that may be compared with others of its method."""
+        return self.median_us is not None
 
     @property
     def text(self) -> str:
@@ -131,8 +159,8 @@ class TunedRecord:
     """All that is known about one key of one kernel on one device with one toolchain.
 
     ``configs`` may hold a config once per method of measuring. ``chosen`` is the identity of one
-    that was measured: by ``chosen_method``, where it was measured by several. ``tuned_at`` is when
-    it was chosen, as ``2026-01-31T23:59:59Z``; None where nobody wrote it down. ``pinned`` is true
+    that was measured or imported: by ``chosen_method``, where there are several. ``tuned_at`` is
+    when it was chosen, as ``2026-01-31T23:59:59Z``; None where nobody wrote it down. ``pinned`` is true
     of what a lock file says: the choice then holds though ``configs`` has nothing but it; no
     document has this field. ``seconds``: how long all tuning of the record took, where that is
     known. Raises UsageError for a choice that was not measured, a config that stands twice, and
@@ -192,18 +220,21 @@ class TunedRecord:
 def merge_records(old: TunedRecord, new: TunedRecord) -> TunedRecord:
     """Return both records' configs in one: newer results win, and so does the newer choice.
 
-    Results by unlike methods stand beside each other. The order is the old one's, then what is
-    new. Raises UsageError for unlike identities.
+    Results by unlike methods stand beside each other. A new choice without a time, which was
+    imported, does not replace one with a time. The order is the old one's, then what is new.
+    Raises UsageError for unlike identities.
     """
     if old.identity != new.identity:
         raise UsageError(f"records of {old.kernel.name} for unlike keys. Merge those of one key.")
     merged = {(tuned.config, tuned.method): tuned for tuned in old.configs}
     merged.update(((tuned.config, tuned.method), tuned) for tuned in new.configs)
-    chosen = [tuned for tuned in merged.values() if tuned.ok and tuned.config == new.chosen]
+    kept = merged[old.chosen, old.winner.method]
+    decides = old if kept.timed and not new.winner.timed else new
+    chosen = [tuned for tuned in merged.values() if tuned.ok and tuned.config == decides.chosen]
     return replace(
-        new,
+        decides,
         configs=tuple(merged.values()),
-        chosen_method=new.winner.method if len(chosen) > 1 else None,
+        chosen_method=decides.winner.method if len(chosen) > 1 else None,
         seconds=old.seconds if new.seconds is None else new.seconds,
     )
 
@@ -217,9 +248,9 @@ def choose(configs: Iterable[TunedConfig]) -> TunedConfig | None:
     two runs of one config nearly always share. Of these the first is returned, so that noise does
     not change the choice between restarts or ranks. The test holds both ways, as the wide band of
     one noisy config must not make a slow one its equal. Where only medians are known, equal ones
-    tie. A failed config never wins.
+    tie. A failed config never wins, nor does one without a time.
     """
-    measured = [tuned for tuned in configs if tuned.ok]
+    measured = [tuned for tuned in configs if tuned.timed]
     if not measured:
         return None
     best = min(measured, key=_rank)

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import stat
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 import orjson
@@ -35,6 +36,43 @@ def dumps_compact(obj: object) -> bytes:
     return _dump(obj, orjson.OPT_SORT_KEYS)
 
 
+def dumps_in_order(obj: object) -> bytes:
+    """Return ``obj`` as JSON for people, with its keys as they stand: for readers that go by them.
+
+    Raises UsageError as ``dumps`` does.
+    """
+    return _dump(obj, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def dumps_python_compact(obj: object) -> bytes:
+    """Return the spelling of Python's own json module: sorted keys, no white space, ASCII.
+
+    For digests that other programs make with it; ints of any size and NaN are written as it
+    writes them. Raises UsageError for what it cannot write.
+    """
+    try:
+        return json.dumps(obj, separators=(",", ":"), sort_keys=True).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{error}. Convert it to numbers, strings, lists and dicts.") from None
+
+
+def loads_python(data: bytes, *, source: str, limit_bytes: int, depth: int = 32) -> object:
+    """Parse what Python's own json module writes: NaN and Infinity too, and ints of any size.
+
+    For files of other programs. Raises BadDocumentError as ``loads`` does, and for nesting
+    beyond ``depth`` levels.
+    """
+    _refuse_size(data, source, limit_bytes)
+    try:
+        parsed: object = json.loads(data.decode("utf-8"), object_pairs_hook=_pairs(source))
+    except RecursionError:
+        raise BadDocumentError(source, "it is nested too deeply") from None
+    except ValueError as error:
+        raise BadDocumentError(source, f"it is not valid JSON ({error})") from None
+    _refuse_depth(parsed, source, depth)
+    return parsed
+
+
 def loads(data: bytes, *, source: str, limit_bytes: int) -> object:
     """Parse UTF-8 JSON; ``source`` names it in the error.
 
@@ -42,10 +80,7 @@ def loads(data: bytes, *, source: str, limit_bytes: int) -> object:
     encoding or a byte order mark, nesting beyond a thousand levels, a key that stands twice
     in one object, NaN and Infinity.
     """
-    if len(data) > limit_bytes:
-        raise BadDocumentError(source, f"it has {len(data)} bytes, more than {limit_bytes}")
-    if not data.strip():
-        raise BadDocumentError(source, "it is empty")
+    _refuse_size(data, source, limit_bytes)
     try:
         parsed: object = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -104,19 +139,33 @@ def _refuse_unholdable(obj: object) -> None:
             raise UsageError(f"{item:#x} does not fit in 64 bits. Give it as a string.")
 
 
-def _refuse_duplicate_keys(data: bytes, source: str) -> None:
-    def check(pairs: list[tuple[str, object]]) -> None:
-        names: set[str] = set()
-        for name, _ in pairs:
-            if name in names:
-                raise BadDocumentError(source, f"the key {name!r} stands twice in one object")
-            names.add(name)
+def _refuse_size(data: bytes, source: str, limit_bytes: int) -> None:
+    if len(data) > limit_bytes:
+        raise BadDocumentError(source, f"it has {len(data)} bytes, more than {limit_bytes}")
+    if not data.strip():
+        raise BadDocumentError(source, "it is empty")
 
+
+def _refuse_depth(parsed: object, source: str, depth: int) -> None:
+    level = [parsed]
+    for _ in range(depth):
+        level = [inner for item in level for inner in _inside(item)]
+    if level:
+        raise BadDocumentError(source, f"it is nested beyond {depth} levels")
+
+
+def _inside(item: object) -> Iterable[object]:
+    if isinstance(item, dict):
+        return item.values()
+    return item if isinstance(item, list) else ()
+
+
+def _refuse_duplicate_keys(data: bytes, source: str) -> None:
     # len: the numbers themselves do not matter here, and int() refuses very long ones.
     try:
         json.loads(
             data.decode("utf-8"),
-            object_pairs_hook=check,
+            object_pairs_hook=_once(source),
             parse_int=len,
             parse_float=len,
             parse_constant=_refuse_constant,
@@ -124,9 +173,31 @@ def _refuse_duplicate_keys(data: bytes, source: str) -> None:
     except RecursionError:
         raise BadDocumentError(source, "it is nested too deeply") from None
     except ValueError as error:
-        if isinstance(error, BadDocumentError):
-            raise
         raise BadDocumentError(source, f"it is not valid JSON ({error})") from None
+
+
+def _once(source: str) -> Callable[[list[tuple[str, object]]], None]:
+    """Make what looks at an object's pairs and refuses a key that stands twice."""
+
+    def check(pairs: list[tuple[str, object]]) -> None:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise BadDocumentError(source, f"the key {name!r} stands twice in one object")
+            names.add(name)
+
+    return check
+
+
+def _pairs(source: str) -> Callable[[list[tuple[str, object]]], dict[str, object]]:
+    """Make what builds an object of its pairs, each key once."""
+    check = _once(source)
+
+    def take(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        check(pairs)
+        return dict(pairs)
+
+    return take
 
 
 def _refuse_constant(text: str) -> NoReturn:

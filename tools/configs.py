@@ -96,13 +96,14 @@ def _summary(record: TunedRecord) -> dict[str, Any]:
         "median_us": record.winner.median_us,
         "fastest_us": fastest_us,
         "slowest_us": slowest_us,
-        "spread": slowest_us / fastest_us,
+        "spread": None if fastest_us is None or slowest_us is None else slowest_us / fastest_us,
     }
 
 
-def _extremes_us(record: TunedRecord) -> tuple[float, float]:
+def _extremes_us(record: TunedRecord) -> tuple[float | None, float | None]:
+    """Least and greatest median; None where only an imported winner without a time is known."""
     medians_us = [tuned.median_us for tuned in record.configs if tuned.median_us is not None]
-    return min(medians_us), max(medians_us)
+    return min(medians_us, default=None), max(medians_us, default=None)
 
 
 _FIGURES = ("of", "median µs", "spread", "p20", "p80", "reps")
@@ -112,7 +113,7 @@ _LIST_COLUMNS: dict[str, Callable[[TunedRecord], str]] = {
     "chosen": lambda record: config_text(record.chosen),
     "of": lambda record: str(len(record.configs)),
     "median µs": lambda record: _us(record.winner.median_us),
-    "spread": lambda record: f"{_summary(record)['spread']:.2f}",
+    "spread": lambda record: _us(_summary(record)["spread"]),
 }
 
 

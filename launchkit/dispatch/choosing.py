@@ -169,7 +169,7 @@ class ConfigChooser:
         config = tuning.pick(known, self._task(question), method)
         if config is None:
             return None
-        old = known.results(known.winner.method if known.pinned else method)
+        old = known.results(known.winner.method if known.pinned or known.winner.foreign else method)
         identified = zip(configs, question.identities, strict=True)
         timings = {c: tuning.timing_of(old[i]) for c, i in identified if i in old}
         self._announce(question, config, timings, None)

@@ -121,13 +121,15 @@ def tune(autotuner: Any, task: Task, known: TunedRecord | None, keep: Keep) -> T
 def pick(record: TunedRecord, task: Task, method: str) -> Any | None:
     """Return the live config that a stored record decides on, or None if it cannot decide.
 
-    A pinned one decides if its config is live. Another decides only when it has a result by
-    ``method`` for every live config; then what it says was chosen holds, or, where that config is
-    no longer in the list or was chosen by another method, the best of the results.
+    A pinned one decides if its config is live, and so does an imported choice without a time.
+    Another decides only when it has a result by ``method`` (an imported one: by its own) for every
+    live config; then what it says was chosen holds, or, where that config is no longer in the list
+    or was chosen by another method, the best of the results.
     """
     live = dict(zip(task.identities, task.configs, strict=True))
-    if record.pinned:
+    if record.pinned or not record.winner.timed:
         return live.get(record.chosen)
+    method = record.winner.method if record.winner.foreign else method
     known = record.results(method)
     if any(identity not in known for identity in live):
         return None

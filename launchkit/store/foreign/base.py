@@ -1,0 +1,143 @@
+"""What all foreign formats share: what must be told about a file, and what reading one gives.
+
+Pure: imports leaves and the store's file helpers only; runs no code of a file and guesses
+nothing that a file does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from launchkit.configs import TunedRecord
+from launchkit.errors import UsageError
+from launchkit.keys import DeviceId, KernelId, Toolchain
+
+LIMIT_BYTES = 16 * 2**20
+"""No larger file of another program is read."""
+LIMIT_FILES = 50_000
+"""No tree with more files of a format is read."""
+
+OPTIONS: Mapping[str, str] = {
+    "kernel": "--kernel NAME --digest HEX",
+    "device": "--device",
+    "toolchain": "--triton VERSION",
+    "parameters": "--parameters A,B,…",
+    "tensors": "--tensors A,B,…",
+    "dtypes": "--dtype NAME=DTYPE",
+    "keys": "--keys A,B,…",
+    "key_values": "--key-value NAME=TYPE:VALUE",
+    "key_fields": "--key-field NAME=FIELD",
+    "key_types": "--key-type NAME=TYPE",
+    "config_types": "--config-type NAME=TYPE",
+    "config_values": "--config-value NAME=TYPE:VALUE",
+    "method": "--method",
+}
+"""The command line's option for each field of a ForeignContext."""
+
+
+class RefusedError(Exception):
+    """An entry that cannot be taken, and why. Never leaves this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignContext:
+    """What files of other programs do not say; ``OPTIONS`` names the option of each field.
+
+    Which fields a format needs stands in its ``needs``; the others may be left out.
+    """
+
+    kernel: KernelId | None = None
+    """The kernel, as launchkit knows it: ``launchkit configs show`` prints name and digest."""
+    device: DeviceId | None = None
+    """The GPU on which the other program tuned."""
+    toolchain: Toolchain | None = None
+    """The Triton version with which it tuned, where the file does not say."""
+    parameters: tuple[str, ...] | None = None
+    """Every parameter of the kernel, in signature order."""
+    tensors: tuple[str, ...] | None = None
+    """Those that had a dtype, in the order of the call: formats that keep dtypes keep no names."""
+    dtypes: Mapping[str, str] | None = None
+    """Parameter to dtype (``torch.float16``), for formats that keep no dtypes."""
+    keys: tuple[str, ...] | None = None
+    """The kernel's autotune key: parameter names, in its order."""
+    key_values: Mapping[str, object] = field(default_factory=dict)
+    """Values of key arguments that the format does not hold."""
+    key_fields: Mapping[str, str] = field(default_factory=dict)
+    """Key argument to the format's own field, where their names differ (``num_tokens`` to M)."""
+    key_types: Mapping[str, str] = field(default_factory=dict)
+    """Key argument to type (int, float, bool, str, …), for formats that keep text alone."""
+    config_types: Mapping[str, str] | None = None
+    """Tunable to type, for formats that keep text alone."""
+    config_values: Mapping[str, object] = field(default_factory=dict)
+    """Values of a config that the format leaves out (``num_warps``, where a file has none)."""
+    method: str | None = None
+    """How the other program measured (``eager``, ``eager+cold``), where somebody knows."""
+
+    def require(self, fields: Sequence[str], name: str) -> None:
+        """Raise UsageError unless every field of ``fields`` is given."""
+        missing = [each for each in fields if getattr(self, each) is None]
+        if missing:
+            options = ", ".join(OPTIONS[each] for each in missing)
+            raise UsageError(
+                f"files of the format {name} do not say: {', '.join(missing)}. Give {options} "
+                f"(from Python, the fields of ForeignContext).",
+                format=name,
+                missing=tuple(missing),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """One file or entry that was not taken, and why."""
+
+    source: str
+    """The file, with the entry behind it where it is one of several."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record and where it came from."""
+
+    source: str
+    record: TunedRecord
+
+
+Findings: TypeAlias = Iterator["Found | Skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignImport:
+    """What a file or tree of another program came to; nothing was stored yet."""
+
+    records: tuple[TunedRecord, ...]
+    skipped: tuple[Skipped, ...]
+    gaps: tuple[str, ...]
+    """What files of this format cannot tell, whatever is in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignExport:
+    """The files that were written, and the records that the format cannot hold."""
+
+    paths: tuple[Path, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One other program's files.
+
+    ``files``: what they are called; ``needs``: the fields of a ForeignContext that importing
+    takes; ``gaps``: what the files cannot tell; ``write`` is None where they are only read.
+    """
+
+    name: str
+    files: str
+    needs: tuple[str, ...]
+    gaps: tuple[str, ...]
+    read: Callable[[Path, ForeignContext], Findings]
+    write: Callable[[Sequence[TunedRecord], Path, ForeignContext], ForeignExport] | None = None
