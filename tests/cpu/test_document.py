@@ -228,7 +228,7 @@ def check_rules(loaded: document.ConfigDocument) -> None:
         measured = {each.config for each in record.configs if each.error is None}
         assert record.chosen in measured
         results = {(each.config, each.method) for each in record.configs}
-            assert len(results) == len(record.configs)
+        assert len(results) == len(record.configs)
         for tuned in record.configs:
             times = [
                 each for each in (tuned.p20_us, tuned.median_us, tuned.p80_us) if each is not None
