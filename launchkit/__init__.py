@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from launchkit.dispatch.install import uninstall as uninstall
     from launchkit.dispatch.launcher import launch as launch
     from launchkit.dispatch.launcher import launch_autotuned as launch_autotuned
+    from launchkit.dispatch.manifest_recording import record_manifest as record_manifest
     from launchkit.dispatch.op_plans import planned as planned
     from launchkit.dispatch.stats import LaunchStats as LaunchStats
     from launchkit.dispatch.stats import count_launches as count_launches
@@ -60,6 +61,7 @@ _HOMES = {
     "open_store": "launchkit.store",
     "planned": "launchkit.dispatch.op_plans",
     "profile_launches": "launchkit.profiling.recorder",
+    "record_manifest": "launchkit.dispatch.manifest_recording",
     "stats": "launchkit.dispatch.stats",
     "uninstall": "launchkit.dispatch.install",
     "use_store": "launchkit.dispatch.stores",
@@ -91,6 +93,7 @@ __all__ = [
     "open_store",
     "planned",
     "profile_launches",
+    "record_manifest",
     "stats",
     "uninstall",
     "use_store",

@@ -32,6 +32,8 @@ class Settings:
     """LAUNCHKIT_NATIVE: launches take the C core where there is one."""
     store: str | None
     """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
+    manifest: str | None
+    """LAUNCHKIT_MANIFEST: the file in which kinds of launches are recorded."""
     install: bool | None
     """LAUNCHKIT_INSTALL: install() when Triton is imported; None is neither asked nor refused."""
     install_include: tuple[str, ...]
@@ -74,6 +76,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "verify": ("LAUNCHKIT_VERIFY", _flag),
     "native": ("LAUNCHKIT_NATIVE", lambda name: _flag(name, default="1")),
     "store": ("LAUNCHKIT_STORE", lambda name: os.environ.get(name) or None),
+    "manifest": ("LAUNCHKIT_MANIFEST", lambda name: os.environ.get(name) or None),
     "install": ("LAUNCHKIT_INSTALL", lambda name: _flag(name) if name in os.environ else None),
     "install_include": ("LAUNCHKIT_INSTALL_INCLUDE", lambda name: _patterns(name) or ("*",)),
     "install_exclude": ("LAUNCHKIT_INSTALL_EXCLUDE", _patterns),

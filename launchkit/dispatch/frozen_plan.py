@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter
 from typing import Any
 
-from launchkit.dispatch import counting
+from launchkit.dispatch import counting, launch_notes
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.heuristic_path import apply_heuristics
 from launchkit.dispatch.launch_path import AutotunedLauncher, TritonLauncher
@@ -167,6 +167,8 @@ def freeze_plan(
     parts = take_apart(kernel)
     given = dict(kwargs)
     apply_heuristics(parts.outer_heuristics, grid, args, given)
+    if launch_notes.active is not None:
+        launch_notes.active(adopt(parts.autotuner or parts.jit), grid, args, dict(given))
     config = None
     if parts.autotuner is not None:
         config = _config(parts.autotuner, grid, args, given)

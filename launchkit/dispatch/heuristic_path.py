@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from launchkit.dispatch import placing
+from launchkit.dispatch import launch_notes, placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.heuristic_front import derived_values, heuristic_front
 from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
@@ -51,7 +51,13 @@ class HeuristicLauncher(AutotunedLauncher):
     ) -> Any:
         full = {**kwargs, **config.all_kwargs()}
         apply_heuristics(self._parts.inner_heuristics, grid, args, full)
-        return self._inner.whole(grid, *args, **full)
+        result = self._inner.direct(grid, *args, **full)
+        if result is not MISS:
+            return result
+        # Noted as what was launched: the config is not the caller's.
+        if launch_notes.active is not None:
+            launch_notes.active(self, grid, args, kwargs)
+        return self._inner.unnoted(grid, args, full)
 
     def _launch_chosen(
         self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -73,6 +79,8 @@ class HeuristicLauncher(AutotunedLauncher):
 
 class OuterHeuristicLauncher(Launcher):
     """Launches of ``@triton.heuristics`` above another kernel, autotuned or plain."""
+
+    noted = False
 
     def __init__(self, kernel: Any, parts: KernelParts, below: Launcher) -> None:
         super().__init__(kernel, parts)

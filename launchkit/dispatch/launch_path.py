@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launchkit import settings
-from launchkit.dispatch import counting, placing
+from launchkit.dispatch import counting, launch_notes, placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.dispatch.keeping import keep_plan, make_core, renew
@@ -22,7 +22,7 @@ from launchkit.dispatch.native.fronts import MISS
 from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.verifying import verify_launch
-from launchkit.errors import UnfingerprintableError
+from launchkit.errors import LaunchkitError, UnfingerprintableError
 
 LaunchFn = Callable[..., Any]
 """Called as ``fn(grid, *args, **kwargs)``; returns the compiled kernel, as Triton does."""
@@ -37,6 +37,8 @@ class Launcher(Entry):
 
     counts_fast = False
     """Whether a launch that does not miss is one: not one of a launcher below, which counts it."""
+    noted = True
+    """Whether a manifest has an entry of its misses: not where a launcher below has them."""
 
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__()
@@ -104,6 +106,19 @@ class Launcher(Entry):
         Raises:
             MixedDevicesError: they are on several.
         """
+        note = launch_notes.active
+        if note is None or not self.noted:
+            return self.unnoted(grid, args, kwargs)
+        try:
+            compiled = self.unnoted(grid, args, kwargs)
+        except LaunchkitError:  # as where a config is missing that a later tuning will find
+            note(self, grid, args, kwargs)
+            raise
+        note(self, grid, args, kwargs)
+        return compiled
+
+    def unnoted(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch what took no shortcut, and tell no manifest of it."""
         device = self._other_device(args, kwargs)
         if device is None:
             return self.slow(grid, args, kwargs)
@@ -115,6 +130,11 @@ class Launcher(Entry):
         if begun_by_install():
             return None
         return placing.other_device(self.name, self._parts.jit.arg_names, args, kwargs)
+
+    @property
+    def parts(self) -> KernelParts:
+        """The layers of the kernel."""
+        return self._parts
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the shortcut for these arguments is not what Triton would launch."""

@@ -14,7 +14,7 @@ from typing import Any
 from torch.compiler import is_compiling
 
 from launchkit import settings
-from launchkit.dispatch import adapters, counting
+from launchkit.dispatch import adapters, counting, manifest_recording
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.grids import traceable
 from launchkit.dispatch.heuristic_path import HeuristicLauncher, OuterHeuristicLauncher
@@ -152,6 +152,7 @@ def adopt(kernel: Any) -> Launcher:
         parts = take_apart(kernel)
         if not seam.interpreting():
             seam.require_driver()
+        manifest_recording.start_as_set()
         launcher = make_launcher(kernel, parts, adopt)
         launcher.wrap(_slot)
         _launchers.add(launcher)

@@ -17,7 +17,15 @@ def memory_store():
     from launchkit.store import MemoryStore
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("DISABLE", "VERIFY", "STORE", "INSTALL", "INSTALL_INCLUDE", "INSTALL_EXCLUDE"):
+        for name in (
+            "DISABLE",
+            "VERIFY",
+            "STORE",
+            "MANIFEST",
+            "INSTALL",
+            "INSTALL_INCLUDE",
+            "INSTALL_EXCLUDE",
+        ):
             patch.delenv(f"LAUNCHKIT_{name}", raising=False)
         settings.reload()
         store = MemoryStore()
