@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable
 from typing import NoReturn
@@ -18,6 +19,7 @@ import orjson
 from launchkit.errors import BadDocumentError, UsageError
 
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
+_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def dumps(obj: object) -> bytes:
@@ -89,6 +91,103 @@ def loads(data: bytes, *, source: str, limit_bytes: int) -> object:
     return parsed
 
 
+def scan(
+    data: bytes,
+    *,
+    source: str,
+    limit_bytes: int,
+    array: str,
+    visit: Callable[[object, int, int], None],
+) -> dict[str, object]:
+    """Parse a UTF-8 JSON object but for its member ``array``, whose elements are only visited.
+
+    ``visit(element, start, end)`` gets each element and its place in ``data``, in bytes. In what
+    is returned the member is an empty tuple, or its value if that is no list. Raises
+    BadDocumentError as ``loads`` does, and for what is not an object; an element that passes
+    here may still be refused by ``loads``.
+    """
+    _refuse_size(data, source, limit_bytes)
+    try:
+        return _Scan(data.decode("utf-8"), source, array, visit).members()
+    except RecursionError:
+        raise BadDocumentError(source, "it is nested too deeply") from None
+    except ValueError as error:
+        if isinstance(error, BadDocumentError):
+            raise
+        raise BadDocumentError(source, f"it is not valid JSON ({error})") from None
+
+
+class _Scan:
+    """One walk over the text of an object."""
+
+    def __init__(
+        self, text: str, source: str, array: str, visit: Callable[[object, int, int], None]
+    ) -> None:
+        self._text, self._array, self._visit = text, array, visit
+        self._decode = json.JSONDecoder(
+            object_pairs_hook=_pairs(source), parse_int=_int, parse_constant=_refuse_constant
+        ).raw_decode
+        self._source = source
+        self._at = 0
+        self._counted = (0, 0)  # characters of the text, and the bytes that they take
+
+    def members(self) -> dict[str, object]:
+        found: dict[str, object] = {}
+        self._next("{")
+        more = self._peek() != "}"
+        while more:
+            name = self._value() if self._peek() == '"' else None
+            self._next(":")
+            if not isinstance(name, str) or name in found:
+                raise BadDocumentError(self._source, f"the key {name!r} stands twice, or is none")
+            if name == self._array and self._peek() == "[":
+                found[name] = ()
+                self._elements()
+            else:
+                found[name] = self._value()
+            more = self._next(",}") == ","
+        if not found:
+            self._next("}")
+        if self._peek():
+            raise ValueError("there is more after its end")
+        return found
+
+    def _elements(self) -> None:
+        self._next("[")
+        if self._peek() == "]":
+            self._next("]")
+            return
+        more = True
+        while more:
+            self._peek()
+            start = self._bytes()
+            element = self._value()
+            self._visit(element, start, self._bytes())
+            more = self._next(",]") == ","
+
+    def _value(self) -> object:
+        self._peek()
+        value, self._at = self._decode(self._text, self._at)
+        return value
+
+    def _peek(self) -> str:
+        self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+        return self._text[self._at : self._at + 1]
+
+    def _next(self, wanted: str) -> str:
+        found = self._peek()
+        if not found or found not in wanted:
+            raise ValueError(f"{wanted!r} expected at character {self._at}")
+        self._at += 1
+        return found
+
+    def _bytes(self) -> int:
+        characters, size = self._counted
+        size += len(self._text[characters : self._at].encode())
+        self._counted = (self._at, size)
+        return size
+
+
 def read_limited(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     """Return the content of a regular file of at most ``limit_bytes``.
 
@@ -158,6 +257,11 @@ def _inside(item: object) -> Iterable[object]:
     if isinstance(item, dict):
         return item.values()
     return item if isinstance(item, list) else ()
+
+
+def _int(text: str) -> int | float:
+    """What orjson makes of it; and int() refuses very long ones."""
+    return int(text) if len(text) <= 19 else float(text)
 
 
 def _refuse_duplicate_keys(data: bytes, source: str) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 from launchkit import jsonio
 from launchkit.errors import UnfingerprintableError, UsageError
@@ -21,6 +22,16 @@ _MAX_TUPLE_DEPTH = 32
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,79}")
 _UNKNOWN = {"", "unknown"}
+_RELEASE = re.compile(r"\s*v?(\d+)\.(\d+)(?!\d)")
+_VENDORS = {"nvidia", "amd"}
+_MEMORY_SIZE = re.compile(r"\d+gi?b?").fullmatch
+_MEMORY_KIND = re.compile(r"(hbm|gddr)\d\w*").fullmatch
+
+DevicePolicy: TypeAlias = Literal["exact", "compatible"]
+"""exact: the same product with the same resources; compatible: what runs on one runs on the other."""
+
+ToolchainPolicy: TypeAlias = Literal["exact", "minor", "any"]
+"""exact: equal versions; minor: equal up to the second number (3.9.0 and 3.9.1); any: all are."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -212,6 +223,12 @@ class DeviceId:
         return (self.backend, self.arch, self.shared_bytes)
 
     @property
+    def mig(self) -> str | None:
+        """The MIG profile that the name ends with, such as 1g.10gb; None for a whole GPU."""
+        _, found, profile = self.name.partition(" MIG ")
+        return profile if found else None
+
+    @property
     def slug(self) -> str:
         """The device's directory name: distinct for distinct identities."""
         return f"{_plain(self.name)}-{_plain(self.arch)}-{_sha256(asdict(self))[:8]}"
@@ -237,6 +254,68 @@ class Toolchain:
     def text(self) -> str:
         """For people: ``triton 3.9.0``."""
         return " ".join(f"{name} {version}" for name, version in self.fields.items())
+
+
+def same(toolchain: Toolchain, other: Toolchain, policy: ToolchainPolicy) -> bool:
+    """Tell whether what one toolchain's code measured counts for another one's.
+
+    A version that is unknown, or that does not begin with two numbers, is the same minor as
+    nothing but its own text; an unknown one is not even that.
+    """
+    if policy == "any":
+        return True
+    if not (toolchain.known and other.known):
+        return False
+    if policy == "exact":
+        return toolchain == other
+    return [*map(_minor, toolchain.fields.values())] == [*map(_minor, other.fields.values())]
+
+
+def same_device(device: DeviceId, other: DeviceId, policy: DevicePolicy) -> bool:
+    """Tell whether what was measured on one device counts for another.
+
+    Exact compares every resource, and the names by their words: case, separators and a leading
+    NVIDIA or AMD do not matter, and the memory (``80GB HBM3``) only where both names give it.
+    So ``NVIDIA H100 80GB HBM3`` and ``NVIDIA_H100`` with equal figures are one product, and
+    a MIG slice is neither its GPU nor a slice of another profile.
+    """
+    if policy == "compatible":
+        return device.compatible == other.compatible
+    figures = [
+        (*each.compatible, each.multiprocessors, each.memory_gib) for each in (device, other)
+    ]
+    return figures[0] == figures[1] and same_product(device.name, other.name)
+
+
+def same_product(name: str, other: str) -> bool:
+    """Tell whether two vendors' names are spellings of one product's, as ``same_device`` does."""
+    words, *memory = _product(name)
+    other_words, *other_memory = _product(other)
+    agree = (
+        not one or not two or one == two for one, two in zip(memory, other_memory, strict=True)
+    )
+    return words == other_words and all(agree)
+
+
+@functools.lru_cache(maxsize=1024)
+def _product(name: str) -> tuple[tuple[str, ...], ...]:
+    """Return a name's words: those of the product, of the size and of the kind of its memory.
+
+    What stands behind the word MIG is a profile, and no memory.
+    """
+    words = [word for word in re.split(r"[\W_]+", name.casefold()) if word]
+    if words[:1] and words[0] in _VENDORS:
+        del words[0]
+    whole = words.index("mig") if "mig" in words else len(words)
+    sizes = tuple(filter(_MEMORY_SIZE, words[:whole]))
+    kinds = tuple(filter(_MEMORY_KIND, words[:whole]))
+    rest = [word for word in words[:whole] if word not in (*sizes, *kinds)] + words[whole:]
+    return tuple(rest) or (name,), sizes, kinds
+
+
+def _minor(version: str) -> tuple[str, ...]:
+    found = _RELEASE.match(version)
+    return found.groups() if found else (version,)
 
 
 def _refuse_repeated_names(what: str, names: list[str]) -> None:

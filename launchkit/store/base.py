@@ -88,13 +88,14 @@ class ConfigStore(abc.ABC):
         """Whether it is for reading only: ``put`` then keeps nothing for later processes."""
         return False
 
-    def records_of(self, kernel_name: str) -> Iterator[TunedRecord]:
+    def records_of(self, kernel_name: str, key: LaunchKey | None = None) -> Iterator[TunedRecord]:
         """Yield every readable record of kernels of this declared name, in a stable order.
 
-        Whatever their digest, device and toolchain. A store that can find them without going
-        through all its records should.
+        Whatever their digest, device and toolchain; with ``key`` only those of this key. A
+        store that can find them without going through all its records should.
         """
-        return (record for record in self.records() if record.kernel.name == kernel_name)
+        named = (record for record in self.records() if record.kernel.name == kernel_name)
+        return (record for record in named if key is None or record.key == key)
 
     def holds(self, record: TunedRecord) -> bool:
         """Tell whether ``get`` would return exactly this record; it counts no miss."""

@@ -11,9 +11,9 @@ import logging
 import os
 import re
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
+from itertools import chain, islice
 from pathlib import Path
 
 from launchkit import jsonio
@@ -23,10 +23,11 @@ from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, is_slug_of
 from launchkit.store import document, files
 from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason, StoreHealth
 from launchkit.store.document import ConfigDocument
+from launchkit.store.indexed import FoundRecords, IndexedFiles
 
 _log = logging.getLogger("launchkit")
-_MAX_PARSED = 64
 _PATIENCE_S, _NO_PATIENCE_S = 10.0, 0.1
+_BATCH = 16384
 _DOCUMENT = re.compile(r"..\.json").fullmatch
 
 
@@ -48,7 +49,7 @@ class DirectoryStore(ConfigStore):
         self._patience_s = _PATIENCE_S
         self._warned: set[str] = set()
         self._swept: set[Path] = set()
-        self._parsed: OrderedDict[Path, tuple[files.Signature, ConfigDocument]] = OrderedDict()
+        self._indexed = IndexedFiles()
 
     def get(
         self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
@@ -71,21 +72,21 @@ class DirectoryStore(ConfigStore):
         return not self.put_all([record])
 
     def put_all(self, records: Iterable[TunedRecord]) -> list[TunedRecord]:
-        """Put each record as ``put`` does, with one write for neighbours that share a file.
+        """Put each record as ``put`` does, with one write a file for some thousands of records.
 
         Returns those that only this process can get back.
         """
-        refused = []
-        for path, group in groupby(records, key=lambda each: self._file(*each.identity)):
-            storable = []
-            for record in group:
+        refused, several = [], iter(records)
+        while batch := list(islice(several, _BATCH)):
+            by_path: dict[Path, list[TunedRecord]] = {}
+            for record in batch:
                 why = self._unstorable(record)
-                if why is None:
-                    storable.append(record)
-                else:
+                if why is not None:
                     refused += self._keep([record], why)
-            if storable:
-                refused += self._put_in(path, storable)
+                else:
+                    by_path.setdefault(self._file(*record.identity), []).append(record)
+            for path, group in by_path.items():
+                refused += self._put_in(path, group)
         return refused
 
     def _unstorable(self, record: TunedRecord) -> str | None:
@@ -117,19 +118,23 @@ class DirectoryStore(ConfigStore):
 
     def records(self) -> Iterator[TunedRecord]:
         """Yield every readable record, sorted by path; broken files are counted and stay put."""
-        return self._listed(self._overlay.records(), None)
-
-    def records_of(self, kernel_name: str) -> Iterator[TunedRecord]:
-        """Yield every readable record of kernels of this name; only their files are read."""
-        return self._listed(self._overlay.records_of(kernel_name), kernel_name)
-
-    def _listed(
-        self, overlay: Iterator[TunedRecord], kernel_name: str | None
-    ) -> Iterator[TunedRecord]:
-        kept = {record.identity: record for record in overlay}
-        for path in self._files(kernel_name):
+        kept = {record.identity: record for record in self._overlay.records()}
+        for path in self._files():
             for record in self._load_listed(path):
                 yield kept.pop(record.identity, record)
+        yield from kept.values()
+
+    def records_of(self, kernel_name: str, key: LaunchKey | None = None) -> Iterator[TunedRecord]:
+        """Yield every readable record of kernels of this name.
+
+        Only their files are read, and with ``key`` only those in which it would stand.
+        """
+        overlay = self._overlay.records_of(kernel_name, key)
+        kept = {record.identity: record for record in overlay}
+        for path in self._files(kernel_name, key):
+            for record in self._load_listed(path, key):
+                if record.kernel.name == kernel_name:
+                    yield kept.pop(record.identity, record)
         yield from kept.values()
 
     def holds(self, record: TunedRecord) -> bool:
@@ -155,19 +160,20 @@ class DirectoryStore(ConfigStore):
     ) -> Path:
         return self.path / "v1" / device.slug / kernel.slug / f"{key.digest[:2]}.json"
 
-    def _files(self, kernel_name: str | None = None) -> list[Path]:
-        """Return every document's path, or one kernel's, sorted.
+    def _files(self, kernel_name: str | None = None, key: LaunchKey | None = None) -> list[Path]:
+        """Return every document's path, or one kernel's (and key's), sorted.
 
         A directory that cannot be read is counted.
         """
         root = self.path / "v1"
+        wanted = _DOCUMENT if key is None else f"{key.digest[:2]}.json".__eq__
         found = []
         for folder, subfolders, names in os.walk(root, onerror=self._unlisted, followlinks=True):
             depth = len(Path(folder).relative_to(root).parts)
             if depth == 1 and kernel_name is not None:
                 subfolders[:] = [each for each in subfolders if is_slug_of(each, kernel_name)]
             if depth == 2:
-                found += [Path(folder, name) for name in names + subfolders if _DOCUMENT(name)]
+                found += [Path(folder, name) for name in names + subfolders if wanted(name)]
                 subfolders.clear()
         return sorted(found)
 
@@ -181,7 +187,7 @@ class DirectoryStore(ConfigStore):
         records, broken = 0, []
         for path in self._files():
             try:
-                records += len(self._load_own(path).records)
+                records += len(self._load_own(path))
             except (BadDocumentError, OSError) as error:
                 broken.append((str(path), str(error)))
         aside = sum(1 for _ in self.path.glob("v1/*/*/*.bad-*"))
@@ -195,23 +201,23 @@ class DirectoryStore(ConfigStore):
             read_only=self._read_only,
         )
 
-    def _load_own(self, path: Path) -> ConfigDocument:
-        loaded = self._load(path)
+    def _load_own(self, path: Path, key: LaunchKey | None = None) -> tuple[TunedRecord, ...]:
+        loaded = (
+            _load(path) if key is None else self._indexed.find(path, key, files.signature(path))
+        )
         if (loaded.device.slug, loaded.kernel.slug) != path.parts[-3:-1]:
             raise _foreign(path, loaded)
-        return loaded
+        return loaded.records
 
-    def _load_listed(self, path: Path) -> tuple[TunedRecord, ...]:
+    def _load_listed(self, path: Path, key: LaunchKey | None = None) -> tuple[TunedRecord, ...]:
         try:
-            loaded = self._load_own(path)
+            return self._load_own(path, key)
         except BadDocumentError as error:
             self._count("bad-document")
             self._warn(str(path), "left out: %s", error)
-            return ()
         except OSError as error:
             self._unlisted(error)
-            return ()
-        return loaded.records
+        return ()
 
     @contextlib.contextmanager
     def _locked(self, directory: Path) -> Iterator[None]:
@@ -226,22 +232,22 @@ class DirectoryStore(ConfigStore):
     def _get_stored(
         self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
     ) -> TunedRecord | Miss:
-        loaded = self._load_or_miss(self._file(kernel, device, toolchain, key), kernel, device)
-        if isinstance(loaded, Miss):
-            return loaded
-        versions = [record for record in loaded.records if record.key == key]
-        if not versions:
+        path = self._file(kernel, device, toolchain, key)
+        found = self._find_or_miss(path, kernel, device, key)
+        if isinstance(found, Miss):
+            return found
+        if not found.records:
             return Miss("absent")
-        exact = (each for each in versions if toolchain.known and each.toolchain == toolchain)
+        exact = (r for r in found.records if toolchain.known and r.toolchain == toolchain)
         return next(exact, Miss("toolchain"))
 
-    def _load_or_miss(
-        self, path: Path, kernel: KernelId, device: DeviceId
-    ) -> ConfigDocument | Miss:
-        """Load for a reader: what is broken is set aside if that is possible."""
+    def _find_or_miss(
+        self, path: Path, kernel: KernelId, device: DeviceId, key: LaunchKey
+    ) -> FoundRecords | Miss:
+        """Look a key up for a launch: a file that is broken is set aside if that is possible."""
         try:
             seen = files.signature(path)
-            loaded = self._load(path)
+            found = self._indexed.find(path, key, seen)
         except BadDocumentError as error:
             return self._miss(path, error, seen)
         except (FileNotFoundError, NotADirectoryError):
@@ -249,9 +255,9 @@ class DirectoryStore(ConfigStore):
         except OSError as error:
             self._warn(str(path), "cannot be read: %s. Make it readable, or delete it.", error)
             return Miss("unreadable")
-        if (loaded.kernel, loaded.device) != (kernel, device):
-            return self._miss(path, _foreign(path, loaded), seen, "foreign")
-        return loaded
+        if (found.kernel, found.device) != (kernel, device):
+            return self._miss(path, _foreign(path, found), seen, "foreign")
+        return found
 
     def _miss(
         self,
@@ -289,12 +295,10 @@ class DirectoryStore(ConfigStore):
             records[record.identity] = record if known is None else merge_records(known, record)
         if records == before:
             return
-        new = ConfigDocument(old.kernel, old.device, tuple(records.values()))
-        data = document.dump(new)
+        data = document.dump(ConfigDocument(old.kernel, old.device, tuple(records.values())))
         if len(data) > document.LIMIT_BYTES:
             raise StoreError(f"{path} would have {len(data)} bytes. Delete what is old in it.")
         files.replace_file(path, data)
-        self._remember(path, files.signature(path), new)
 
     def _load_for_write(self, path: Path, record: TunedRecord) -> ConfigDocument:
         empty = ConfigDocument(record.kernel, record.device, ())
@@ -304,7 +308,7 @@ class DirectoryStore(ConfigStore):
             return empty
         try:
             # Should it be gone by now, the put fails: what was seen must not be replaced unread.
-            loaded = self._load(path)
+            loaded = _load(path)
             if (loaded.kernel, loaded.device) != (record.kernel, record.device):
                 raise _foreign(path, loaded)
         except BadDocumentError as error:
@@ -313,27 +317,6 @@ class DirectoryStore(ConfigStore):
             self._set_aside(path, error, seen)
             return empty
         return loaded
-
-    def _load(self, path: Path) -> ConfigDocument:
-        """Parse a file, or take it from the few that were parsed last if it is unchanged."""
-        # Taken before reading: if the file is replaced meanwhile, the next call reads again.
-        seen = files.signature(path)
-        with self._lock:
-            cached = self._parsed.get(path)
-            if cached is not None and cached[0] == seen:
-                self._parsed.move_to_end(path)
-                return cached[1]
-        data = jsonio.read_limited(path, document.LIMIT_BYTES)
-        parsed = document.parse(data, source=str(path))
-        self._remember(path, seen, parsed)
-        return parsed
-
-    def _remember(self, path: Path, seen: files.Signature, parsed: ConfigDocument) -> None:
-        with self._lock:
-            self._parsed[path] = (seen, parsed)
-            self._parsed.move_to_end(path)
-            while len(self._parsed) > _MAX_PARSED:
-                self._parsed.popitem(last=False)
 
     def _sweep(self, directory: Path) -> None:
         with self._lock:
@@ -363,7 +346,12 @@ class DirectoryStore(ConfigStore):
         _log.warning(message, *values)
 
 
-def _foreign(path: Path, found: ConfigDocument) -> BadDocumentError:
+def _load(path: Path) -> ConfigDocument:
+    data = jsonio.read_limited(path, document.LIMIT_BYTES)
+    return document.parse(data, source=str(path))
+
+
+def _foreign(path: Path, found: ConfigDocument | FoundRecords) -> BadDocumentError:
     return BadDocumentError(
         str(path),
         f"it is of {found.kernel.name!r} on {found.device.name!r}, not what its place says",

@@ -7,6 +7,8 @@ taken whole or not at all.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Annotated, Any
@@ -86,14 +88,18 @@ class _Record(TypedDict):
 
 
 @with_config(_STRICT)
-class _Document(TypedDict):
+class _Head(TypedDict):
     schema: int
     kernel: _Kernel
     device: _Device
+
+
+@with_config(_STRICT)
+class _Document(_Head):
     records: list[_Record]
 
 
-_ADAPTER = TypeAdapter(_Document)
+_ADAPTER, _HEAD, _RECORD = TypeAdapter(_Document), TypeAdapter(_Head), TypeAdapter(_Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +131,70 @@ def parse(data: bytes, *, source: str) -> ConfigDocument:
 
 def from_object(raw: object, *, source: str) -> ConfigDocument:
     """Return the document that ``jsonio.loads`` has read, as ``parse`` does."""
+    _check_schema(raw, source)
+    with _refusing(source):
+        return _document(_ADAPTER.validate_python(raw))
+
+
+def scan(
+    data: bytes, *, source: str, visit: Callable[[LaunchKey, int, int], None]
+) -> tuple[KernelId, DeviceId]:
+    """Return whose document ``data`` is; each record's key and place in bytes go to ``visit``.
+
+    Cheaper than ``parse``: only keys are checked. Raises BadDocumentError as ``parse`` does.
+    """
+    broken: list[str] = []
+
+    def look(raw: object, start: int, end: int) -> None:
+        try:
+            visit(_launch_key(raw), start, end)
+        except (KeyError, TypeError, ValueError) as error:  # UsageError is a ValueError
+            broken.append(str(error))
+
+    head = jsonio.scan(data, source=source, limit_bytes=LIMIT_BYTES, array="records", visit=look)
+    _check_schema(head, source)
+    if broken:
+        raise BadDocumentError(source, f"a record's key is none ({broken[0]})")
+    if head.pop("records", None) != ():
+        raise BadDocumentError(source, "its records are no list")
+    with _refusing(source):
+        checked = _HEAD.validate_python(head)
+        return KernelId(**checked["kernel"]), DeviceId(**checked["device"])
+
+
+def parse_record(data: bytes, kernel: KernelId, device: DeviceId, *, source: str) -> TunedRecord:
+    """Return one record of a document, as it stands there.
+
+    Raises BadDocumentError for anything that is not a whole, valid record.
+    """
+    raw = jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES)
+    with _refusing(source):
+        return _record(kernel, device, _RECORD.validate_python(raw))
+
+
+def _check_schema(raw: object, source: str) -> None:
     schema = raw.get("schema") if isinstance(raw, dict) else None
     if type(schema) is not int or schema < SCHEMA:
         raise BadDocumentError(source, "it is not a launchkit config document")
     if schema > SCHEMA:
         raise BadDocumentError(source, f"it has schema {schema}, newer than {SCHEMA}", newer=True)
+
+
+@contextlib.contextmanager
+def _refusing(source: str) -> Iterator[None]:
     try:
-        return _document(_ADAPTER.validate_python(raw))
+        yield
     except ValidationError as error:
         raise BadDocumentError(source, _first_problem(error)) from None
     except UsageError as error:
         raise BadDocumentError(source, str(error)) from None
+
+
+def _launch_key(raw: Any) -> LaunchKey:
+    """Build a key from a record that nobody has checked; whatever it is, only this may raise."""
+    values = tuple(KeyValue(each["name"], each["type"], each["value"]) for each in raw["key"])
+    dtypes = tuple((each["name"], each["dtype"]) for each in raw["dtypes"])
+    return LaunchKey(values, dtypes)
 
 
 def dump(document: ConfigDocument) -> bytes:

@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,8 +29,27 @@ Signature: TypeAlias = tuple[int, int, int, int]
 
 def signature(path: Path) -> Signature:
     """Return what tells this file from a later one of the same name; OSError if it is absent."""
-    status = os.stat(path)
+    return _signature(os.stat(path))
+
+
+def _signature(status: os.stat_result) -> Signature:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def read_spans(path: Path, seen: Signature, spans: Iterable[tuple[int, int]]) -> list[bytes] | None:
+    """Return the bytes of each (start, end); None if the file is no longer the one ``seen``.
+
+    Raises OSError where the system refuses.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        if _signature(os.fstat(descriptor)) != seen:
+            return None
+        found = []
+        for start, end in spans:
+            file.seek(start)
+            found.append(file.read(end - start))
+        return found
 
 
 @contextlib.contextmanager

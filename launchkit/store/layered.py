@@ -70,9 +70,9 @@ class LayeredStore(ConfigStore):
         """Yield every readable record, each identity once: the upper layer's."""
         return self._once(lambda layer: layer.records())
 
-    def records_of(self, kernel_name: str) -> Iterator[TunedRecord]:
-        """Yield every readable record of kernels of this name, each identity once."""
-        return self._once(lambda layer: layer.records_of(kernel_name))
+    def records_of(self, kernel_name: str, key: LaunchKey | None = None) -> Iterator[TunedRecord]:
+        """Yield every readable record of kernels of this name (and key), each identity once."""
+        return self._once(lambda layer: layer.records_of(kernel_name, key))
 
     def holds(self, record: TunedRecord) -> bool:
         """Tell whether some layer has exactly this record."""

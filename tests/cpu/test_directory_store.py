@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from stored import RECORD, file_of, get, record_for, same_file
 from threads import in_threads
 
+from launchkit import jsonio
 from launchkit.configs import TunedConfig, identify
 from launchkit.errors import StoreError
 from launchkit.keys import KernelId, Toolchain
@@ -80,14 +82,18 @@ def test_an_unchanged_record_is_not_written_again(store) -> None:
     assert files.signature(file_of(store, RECORD)) == before
 
 
-def test_an_unchanged_file_is_parsed_once(store, monkeypatch) -> None:
+def test_an_unchanged_file_is_read_once_and_each_of_its_records_too(store, monkeypatch) -> None:
     records = [RECORD, *same_file(RECORD, 5)]
     for record in records:
         store.put(record)
-    reader, calls, parse = DirectoryStore(store.path), [], document.parse
-    monkeypatch.setattr(document, "parse", lambda *a, **k: calls.append(a) or parse(*a, **k))
-    assert [get(reader, record) for record in records] == records
-    assert len(calls) == 1
+    reader, calls = DirectoryStore(store.path), Counter()
+    for module, name in ((jsonio, "read_limited"), (files, "read_spans")):
+        original = getattr(module, name)
+        counted = lambda *a, _f=original, _n=name: calls.update([_n]) or _f(*a)  # noqa: E731
+        monkeypatch.setattr(module, name, counted)
+    for _ in range(3):
+        assert [get(reader, record) for record in records] == records
+    assert calls == {"read_limited": 1, "read_spans": len(records) - 1}
 
 
 def test_a_config_outside_every_list_is_stored_text_and_nothing_more(store) -> None:

@@ -162,3 +162,17 @@ def test_what_holds_a_record_counts_no_miss(store) -> None:
     assert store.holds(RECORD)
     assert not store.holds(SLOWER)
     assert not store.counters
+
+
+def test_records_of_one_key_come_whatever_their_kernel_digest_device_and_toolchain(store) -> None:
+    mine = [
+        RECORD,
+        replace(RECORD, kernel=KernelId(RECORD.kernel.name, "a" * 64)),
+        replace(RECORD, device=replace(RECORD.device, name="NVIDIA L4")),
+        replace(RECORD, toolchain=Toolchain("3.6.0")),
+    ]
+    for record in [*mine, record_for(1), replace(RECORD, kernel=KernelId("b", "a" * 64))]:
+        store.put(record)
+    for each in (store, LayeredStore([MemoryStore(), store])):
+        assert set(each.records_of(RECORD.kernel.name, RECORD.key)) == set(mine)
+        assert list(each.records_of("absent", RECORD.key)) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from stored import RECORD, get, plant, record_for, same_file
+from stored import RECORD, file_of, get, plant, record_for, same_file
 
 from launchkit.configs import merge_records
 from launchkit.keys import Toolchain
@@ -17,7 +17,7 @@ def test_records_put_together_are_stored_as_if_put_alone(tmp_path) -> None:
     fewer = replace(RECORD, configs=RECORD.configs[:1], chosen=RECORD.configs[0].config)
     records = [fewer, *others, RECORD]
     alone, together = DirectoryStore(tmp_path / "alone"), DirectoryStore(tmp_path / "together")
-    assert all([alone.put(record) for record in records])
+    assert all(alone.put(record) for record in records)
     assert together.put_all(records) == []
     for path in alone.paths():
         twin = together.path / path.relative_to(alone.path)
@@ -44,10 +44,23 @@ def test_what_cannot_be_stored_comes_back_and_holds_for_the_process(tmp_path) ->
     unknown = replace(record_for(1), toolchain=Toolchain("unknown"))
     plant(store, b'{"schema": 99}')
     first, second = same_file(RECORD, 2)
-    assert store.put_all([first, unknown, second, record_for(2)]) == [first, unknown, second]
+    refused = store.put_all([first, unknown, second, record_for(2)])
+    assert sorted(refused, key=repr) == sorted([first, unknown, second], key=repr)
     assert [get(store, each) for each in (first, second)] == [first, second]
     assert store.counters["kept-in-process"] == 3
     assert get(DirectoryStore(tmp_path), record_for(2)) == record_for(2)
+
+
+def test_each_file_is_written_once_whatever_the_order(tmp_path, monkeypatch) -> None:
+    store, several = DirectoryStore(tmp_path), [same_file(record_for(n), 3) for n in range(20)]
+    records = [group[i] for i in range(3) for group in several]
+    written, original = [], files.replace_file
+    monkeypatch.setattr(
+        files, "replace_file", lambda path, data: written.append(path) or original(path, data)
+    )
+    assert store.put_all(iter(records)) == []
+    assert sorted(written) == sorted({file_of(store, record) for record in records})
+    assert [get(store, record) for record in records] == records
 
 
 @pytest.mark.parametrize("read_only", [True, False])
