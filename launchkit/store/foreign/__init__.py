@@ -8,12 +8,22 @@ the live key and its config one of the kernel's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
 from launchkit.configs import TunedRecord
 from launchkit.errors import UsageError
-from launchkit.store.foreign import triton_autotune
+from launchkit.store.foreign import (
+    dejavu,
+    fla,
+    fla_writing,
+    inductor,
+    moe,
+    moe_writing,
+    triton_autotune,
+)
 from launchkit.store.foreign.base import (
     OPTIONS,
     ForeignContext,
@@ -36,7 +46,17 @@ __all__ = [
     "write",
 ]
 
-FORMATS: dict[str, Format] = {each.name: each for each in (triton_autotune.FORMAT,)}
+FORMATS: dict[str, Format] = {
+    each.name: each
+    for each in (
+        triton_autotune.FORMAT,
+        dejavu.FORMAT,
+        replace(fla.FORMAT, write=fla_writing.write),
+        replace(moe.VLLM, write=partial(moe_writing.write, "vllm")),
+        replace(moe.SGLANG, write=partial(moe_writing.write, "sglang")),
+        inductor.FORMAT,
+    )
+}
 """Every format by its name."""
 
 

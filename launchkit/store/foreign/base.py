@@ -106,6 +106,14 @@ class Found:
     record: TunedRecord
 
 
+def attempt(source: str, make: Callable[[], TunedRecord]) -> Found | Skipped:
+    """Return the record that ``make`` gives, or why it gave none."""
+    try:
+        return Found(source, make())
+    except RefusedError as refusal:
+        return Skipped(source, str(refusal))
+
+
 Findings: TypeAlias = Iterator["Found | Skipped"]
 
 

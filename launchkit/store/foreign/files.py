@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -59,12 +59,18 @@ def sequence(value: object, what: str) -> list[object]:
     return value
 
 
-def write_new(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path``; raises UsageError where another file is in the way, OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if os.path.lexists(path) and path.read_bytes() != data:
-        raise UsageError(f"{path} exists and differs. Move it away, or give another directory.")
-    files.replace_file(path, data)
+def write_new(documents: Mapping[Path, bytes]) -> tuple[Path, ...]:
+    """Put each document at its path; nothing is written if another file is in the way of one.
+
+    Raises UsageError for that, OSError where the system refuses.
+    """
+    for path, data in documents.items():
+        if os.path.lexists(path) and not (path.is_file() and path.read_bytes() == data):
+            raise UsageError(f"{path} exists and differs. Move it away, or give another directory.")
+    for path, data in documents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.replace_file(path, data)
+    return tuple(documents)
 
 
 def _below(root: Path, suffix: str) -> Iterator[Path]:

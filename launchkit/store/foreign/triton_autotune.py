@@ -6,6 +6,7 @@ order of the call, and ``configs_timings``, pairs of a config's attributes and i
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from launchkit.configs import TunedConfig, TunedRecord
@@ -13,9 +14,8 @@ from launchkit.store.foreign.base import (
     Findings,
     ForeignContext,
     Format,
-    Found,
     RefusedError,
-    Skipped,
+    attempt,
 )
 from launchkit.store.foreign.files import files_at, load, mapping, sequence
 from launchkit.store.foreign.values import (
@@ -36,11 +36,7 @@ _SUFFIX = ".autotune.json"
 def read(path: Path, context: ForeignContext) -> Findings:
     """Yield a record per file of the context's kernel."""
     for file in files_at(path, _SUFFIX):
-        try:
-            _check_kernel(file, context)
-            yield Found(str(file), _record(load(file), context))
-        except RefusedError as refusal:
-            yield Skipped(str(file), str(refusal))
+        yield attempt(str(file), partial(_record, file, context))
 
 
 def _check_kernel(file: Path, context: ForeignContext) -> None:
@@ -51,7 +47,9 @@ def _check_kernel(file: Path, context: ForeignContext) -> None:
         raise RefusedError(f"it is of another function than {function}")
 
 
-def _record(content: dict[str, object], context: ForeignContext) -> TunedRecord:
+def _record(file: Path, context: ForeignContext) -> TunedRecord:
+    _check_kernel(file, context)
+    content = load(file)
     parts = sequence(content.get("key"), "its key")
     names = context.keys or ()
     if len(parts) < len(names):
