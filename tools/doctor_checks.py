@@ -14,7 +14,7 @@ from typing import Any
 
 import launchkit
 from launchkit.errors import HostOnlyError
-from launchkit.store import open_store
+from launchkit.store import StoreHealth, open_store
 from launchkit.tools.doctor_check import FINDING, NOTE, OK, Check, guarded
 
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -94,25 +94,33 @@ def _core() -> Iterator[Check]:
 
 def _store() -> Iterator[Check]:
     health = open_store().examine()
+    for layer in health.layers or (health,):
+        yield _layer(layer)
+    if health.read_only:
+        says = "every store is read-only: what is tuned here ends with the process."
+        advice = "Put a directory of your own before them in LAUNCHKIT_STORE to tune only once."
+        yield Check("config store", NOTE, says, advice)
+    for file, problem in health.broken:
+        advice = "Mend it, or remove it: its kernels are tuned again."
+        yield Check("config store", FINDING, f"{file}: {problem}", advice)
+
+
+def _layer(health: StoreHealth) -> Check:
     found = [f"{health.place}: {health.records} records"]
     if health.set_aside:
         found.append(f"{health.set_aside} broken documents set aside")
     says = ", ".join(found) + "."
     if not health.lasting:
         advice = "Set LAUNCHKIT_STORE to a directory to tune only once."
-        yield Check("config store", FINDING, f"{says} They end with the process.", advice)
-    elif health.unwritable:
-        yield Check(
+        return Check("config store", FINDING, f"{says} They end with the process.", advice)
+    if health.unwritable:
+        return Check(
             "config store",
             FINDING,
             f"{says} It cannot be written to: {health.unwritable}.",
             "Make it writable, or set LAUNCHKIT_STORE to a directory that is.",
         )
-    else:
-        yield Check("config store", OK, says)
-    for file, problem in health.broken:
-        advice = "Mend it, or remove it: its kernels are tuned again."
-        yield Check("config store", FINDING, f"{file}: {problem}", advice)
+    return Check("config store", OK, says)
 
 
 def _trial() -> Iterator[Check]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 
 from launchkit import settings
@@ -12,6 +12,7 @@ from launchkit.configs import TunedRecord
 from launchkit.errors import StoreError
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.store import ConfigStore, MemoryStore, open_store
+from launchkit.store.places import Place
 
 logger = logging.getLogger("launchkit")
 
@@ -93,14 +94,14 @@ class use_store:  # noqa: N801 - reads as a function, and as a context manager
     have already chosen in this process stay chosen.
 
     Args:
-        store: a ``ConfigStore``, or a place for ``open_store``; None is the default place,
-            opened when it is first needed.
+        store: a ``ConfigStore``, or a place or several for ``open_store``; None is the default
+            place, opened when it is first needed.
 
     Raises:
         StoreError: the place cannot be opened.
     """
 
-    def __init__(self, store: ConfigStore | str | os.PathLike[str] | None) -> None:
+    def __init__(self, store: ConfigStore | Place | Sequence[Place] | None) -> None:
         opened = store if store is None or isinstance(store, ConfigStore) else open_store(store)
         global _store
         with _lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from launchkit.configs import TunedRecord
@@ -114,6 +115,54 @@ class LayeredStore(ConfigStore):
                 if record.identity not in seen:
                     seen.add(record.identity)
                     yield record
+
+
+class ReadOnlyStore(ConfigStore):
+    """Another store, of which nothing but reading is asked; what is put lasts as long as this."""
+
+    def __init__(self, store: ConfigStore) -> None:
+        self._store = store
+        self._kept = MemoryStore()
+
+    @property
+    def read_only(self) -> bool:
+        """True."""
+        return True
+
+    def get(
+        self, kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
+    ) -> TunedRecord | Miss:
+        """Return the record of exactly this identity, or why there is none."""
+        found = self._kept.get(kernel, device, toolchain, key)
+        if isinstance(found, Miss):
+            return self._store.get(kernel, device, toolchain, key)
+        return found
+
+    def put(self, record: TunedRecord) -> bool:
+        """Keep ``record`` for this process alone; always False."""
+        self._kept.put(record)
+        return False
+
+    def records(self) -> Iterator[TunedRecord]:
+        """Yield every readable record of the store."""
+        return self._store.records()
+
+    def records_of(self, kernel_name: str, key: LaunchKey | None = None) -> Iterator[TunedRecord]:
+        """Yield every readable record of kernels of this name (and key)."""
+        return self._store.records_of(kernel_name, key)
+
+    def holds(self, record: TunedRecord) -> bool:
+        """Tell whether ``get`` would return exactly this record; it counts no miss."""
+        return self._kept.holds(record) or self._store.holds(record)
+
+    def describe(self) -> str:
+        """Say what the store is."""
+        return f"{self._store.describe()} (read-only)"
+
+    def examine(self) -> StoreHealth:
+        """Look at what is stored, and change nothing."""
+        found = self._store.examine()
+        return replace(found, place=self.describe(), read_only=True, unwritable=None)
 
 
 def _flat(store: ConfigStore) -> Sequence[ConfigStore]:

@@ -6,24 +6,27 @@ compatible device, another toolchain or a near shape answers, with what is inexa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 from launchkit.configs import TunedRecord
 from launchkit.errors import UsageError
-from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+from launchkit.keys import (
+    DeviceId,
+    DevicePolicy,
+    KernelId,
+    LaunchKey,
+    Toolchain,
+    ToolchainPolicy,
+    same,
+    same_device,
+)
 from launchkit.store.base import ConfigStore, Miss
 from launchkit.store.shapes import Shape, key_distance
 
-DevicePolicy: TypeAlias = Literal["exact", "compatible"]
-ToolchainPolicy: TypeAlias = Literal["exact", "minor", "any"]
-
 INEXACT_KINDS = ("device", "toolchain", "shape")
 """What may be inexact about a record that is used."""
-
-_VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ def find_inexact(store: ConfigStore, wanted: Wanted, policies: Policies) -> Iter
         return
     ranked = [
         (rank, record)
-        for record in store.records_of(wanted.kernel.name)
+        for record in store.records_of(wanted.kernel.name, None if policies.shapes else wanted.key)
         if (rank := _rank(record, wanted, policies)) is not None
     ]
     for rank, record in sorted(ranked, key=lambda each: each[0]):
@@ -149,10 +152,8 @@ def _rank(record: TunedRecord, wanted: Wanted, policies: Policies) -> _Rank | No
     """Return how far a record is from what is wanted; None: it may not be used."""
     if record.kernel != wanted.kernel or record.identity == wanted.identity:
         return None
-    same_device = record.device == wanted.device
-    if not same_device and (
-        policies.device == "exact" or record.device.compatible != wanted.device.compatible
-    ):
+    other_device = not same_device(record.device, wanted.device, "exact")
+    if other_device and not same_device(record.device, wanted.device, policies.device):
         return None
     toolchain = _toolchain_distance(record.toolchain, wanted.toolchain)
     if toolchain > {"exact": 0, "minor": 1, "any": 2}[policies.toolchain]:
@@ -162,7 +163,7 @@ def _rank(record: TunedRecord, wanted: Wanted, policies: Policies) -> _Rank | No
         return None
     return _Rank(
         near_shape=record.key != wanted.key,
-        other_device=not same_device,
+        other_device=other_device,
         toolchain=toolchain,
         multiprocessors=abs(record.device.multiprocessors - wanted.device.multiprocessors),
         distance=distance,
@@ -172,17 +173,9 @@ def _rank(record: TunedRecord, wanted: Wanted, policies: Policies) -> _Rank | No
 
 def _toolchain_distance(one: Toolchain, other: Toolchain) -> int:
     """Return 0 for equal and known versions, 1 for those of the same minor release, 2 for others."""
-    if not one.known or not other.known:
-        return 2
-    if one == other:
+    if same(one, other, "exact"):
         return 0
-    return 1 if _minor(one) == _minor(other) is not None else 2
-
-
-def _minor(toolchain: Toolchain) -> tuple[tuple[str, ...], ...] | None:
-    """Return each version's first two parts; None where one has none."""
-    found = [_VERSION.match(version) for version in toolchain.fields.values()]
-    return None if None in found else tuple(match.groups() for match in found if match)
+    return 1 if same(one, other, "minor") else 2
 
 
 def layer_of(store: ConfigStore, record: TunedRecord) -> str:

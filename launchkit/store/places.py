@@ -1,22 +1,35 @@
-"""From a place, as text, to a store. Knows every kind of store by scheme, dispatch by none."""
+"""From a place, or several, to a store. Knows every kind of store by scheme, dispatch by none."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from launchkit import settings
 from launchkit.errors import LaunchkitError, StoreError, UsageError
 from launchkit.store.base import ConfigStore, MemoryStore
 from launchkit.store.directory import DirectoryStore
+from launchkit.store.layered import LayeredStore, ReadOnlyStore
 from launchkit.store.pins import SUFFIX as LOCK_SUFFIX
 from launchkit.store.pins import PinnedStore
+from launchkit.store.registered import registered_places
+
+_log = logging.getLogger("launchkit")
 
 ENTRY_POINT_GROUP = "launchkit.stores"
 """Entry points of this group make stores: name = scheme, object = callable(url) -> ConfigStore."""
+READ_ONLY = "ro:"
+"""Before a place: nothing is ever written there."""
+REGISTERED = "registered:"
+"""The place of all directories that installed packages register."""
+
+Place: TypeAlias = str | os.PathLike[str]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://|(file|memory|pins):", re.IGNORECASE)
 
@@ -34,37 +47,87 @@ def default_place() -> str:
         raise StoreError(f"{error} Or set LAUNCHKIT_STORE.") from None
 
 
-def open_store(place: str | os.PathLike[str] | None = None) -> ConfigStore:
-    """Return the store at ``place``.
+def open_store(place: Place | Sequence[Place] | None = None) -> ConfigStore:
+    """Return the store at ``place``, or one of the layers at several places.
 
     A path, ``file:///path``, ``file:/path`` or ``~/...`` is a DirectoryStore (made when
     something is put), ``memory:`` a new MemoryStore, ``pins:/path`` or a path that ends in
     ``.lock`` the read-only PinnedStore of a lock file, any other URL what an installed package
-    registered for its scheme; None is ``default_place()``. Raises StoreError for a place that
-    cannot be a store.
+    registered for its scheme.
+
+    Several places, in a sequence or in one text with commas between them, are asked in their
+    order; the first that is not ``ro:`` (before a path or URL: read-only) is written to, and
+    directories behind it are only read. ``registered:`` stands for the directories of
+    installed packages (``registered_places``). None is LAUNCHKIT_STORE, or else the user's
+    cache directory and ``registered:``.
+
+    Raises StoreError for a place that cannot be a store.
     """
+    layers: list[ConfigStore] = []
+    for part in _parts(place):
+        behind = any(not layer.read_only for layer in layers)
+        layers += _opened(part, behind)
+    if not layers:
+        raise StoreError(f"{place!r}: no installed package registers any. Give a place besides.")
+    return layers[0] if len(layers) == 1 else LayeredStore(layers)
+
+
+def _parts(place: object) -> Sequence[object]:
+    if place is None:
+        if settings.current().store is None:
+            return (Path(default_place()), REGISTERED)
+        place = default_place()
+    if isinstance(place, str):
+        return [part.strip() for part in place.split(",")] if "," in place else (place,)
+    if isinstance(place, (list, tuple)) and place:
+        return place
+    return (place,)
+
+
+def _opened(place: object, behind: bool) -> list[ConfigStore]:
+    """Open one place: a layer, or as many as are registered; ``behind`` another one's back."""
     if isinstance(place, os.PathLike):
-        return _at_path(place)
-    text = default_place() if place is None else place
-    if not isinstance(text, str):
-        raise StoreError(f"{text!r} is not a place. Give a path or a URL, as text.")
+        return [_at_path(place, behind)]
+    if not isinstance(place, str) or not place:
+        raise StoreError(f"{place!r} is not a place. Give a path or a URL, as text.")
+    if place.lower() == REGISTERED:
+        return _registered()
+    read_only, text = place.lower().startswith(READ_ONLY), place
+    if read_only:
+        text = place[len(READ_ONLY) :]
+    store = _at_text(text, read_only or behind)
+    return [ReadOnlyStore(store) if read_only and not store.read_only else store]
+
+
+def _at_text(text: str, read_only: bool) -> ConfigStore:
     url = _URL.match(text)
     if url is None:
-        return _at_path(_expand(text))
+        return _at_path(_expand(text), read_only)
     scheme = (url.group(1) or url.group(2)).lower()
     if scheme == "file":
-        return _at_path(_file_path(text))
+        return _at_path(_file_path(text), read_only)
     if scheme == "pins":
         return PinnedStore(_expand(text[len("pins:") :].removeprefix("//")))
     return MemoryStore() if text.lower() == "memory:" else _open_url(scheme, text)
 
 
-def _at_path(path: str | os.PathLike[str]) -> ConfigStore:
+def _registered() -> list[ConfigStore]:
+    """Open what packages brought along; one that cannot be opened costs a warning only."""
+    opened: list[ConfigStore] = []
+    for package, path in registered_places():
+        try:
+            opened.append(_at_path(path, read_only=True))
+        except StoreError as error:
+            _log.warning("configs that %s brings are left out: %s", package, error)
+    return opened
+
+
+def _at_path(path: str | os.PathLike[str], read_only: bool) -> ConfigStore:
     """A directory may end in .lock too; a file that does is a lock file, there or missing."""
     text: object = os.fspath(path)
     if isinstance(text, str) and text.endswith(LOCK_SUFFIX) and not os.path.isdir(text):
         return PinnedStore(text)
-    return DirectoryStore(path)
+    return DirectoryStore(path, read_only=read_only)
 
 
 def _expand(text: str) -> str:

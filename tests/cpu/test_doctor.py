@@ -186,6 +186,19 @@ class TestStore:
         setting(monkeypatch, LAUNCHKIT_STORE="/proc/launchkit")
         assert "cannot be written to" in text_of(findings("--no-trial"))
 
+    def test_each_layer_is_looked_at_and_only_the_written_one_must_be_writable(
+        self, monkeypatch, tmp_path
+    ):
+        share = tmp_path / "share"
+        setting(monkeypatch, LAUNCHKIT_STORE=f"{tmp_path / 'mine'},{share}")
+        stores = [check for check in ask("--no-trial") if check["name"] == "config store"]
+        assert [each["state"] for each in stores] == ["ok", "ok"]
+        assert f"{share} (read-only)" in stores[1]["says"]
+        setting(monkeypatch, LAUNCHKIT_STORE=f"ro:{share}")
+        stores = [check for check in ask("--no-trial") if check["name"] == "config store"]
+        assert [each["state"] for each in stores] == ["ok", "note"]
+        assert "ends with the process" in stores[1]["says"]
+
     def test_broken_documents_are_found_and_stay_where_they_are(self, tmp_path):
         folder = tmp_path / "store" / "v1" / "device" / "kernel"
         folder.mkdir(parents=True)
