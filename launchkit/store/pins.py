@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -22,6 +21,7 @@ from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.store import document, files
 from launchkit.store.base import ConfigStore, MemoryStore, Miss, StoreHealth
 from launchkit.store.document import ConfigDocument
+from launchkit.store.staleness import version
 
 SCHEMA = 1
 LIMIT_BYTES = 256 * 2**20
@@ -92,15 +92,9 @@ def select(records: Iterable[TunedRecord], toolchain: str | None = None) -> list
             continue
         place = (record.kernel, record.device, record.key)
         known = newest.get(place)
-        if known is None or version(record) > version(known):
+        if known is None or _age(record) > _age(known):
             newest[place] = record
     return [replace(each, configs=(each.winner,), pinned=True) for each in newest.values()]
-
-
-def version(record: TunedRecord) -> tuple[tuple[int, ...], str]:
-    """Return a record's Triton version so that later ones compare as greater."""
-    text = record.toolchain.triton
-    return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", text.split("+")[0])), text
 
 
 def dump(pins: Iterable[TunedRecord]) -> bytes:
@@ -178,6 +172,11 @@ def _pins(raw: object, source: str) -> Iterator[TunedRecord]:
         if len(record.configs) != 1:
             raise BadLockError(source, f"a record of {record.kernel.name} has not one config")
         yield replace(record, pinned=True)
+
+
+def _age(record: TunedRecord) -> tuple[tuple[int, ...], str]:
+    text = record.toolchain.triton
+    return version(text), text
 
 
 def _place(record: TunedRecord) -> tuple[str, ...]:
