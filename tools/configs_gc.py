@@ -19,11 +19,12 @@ from launchkit.tools.configs_output import (
     echo_json,
     fail,
     finding,
-    key_cells,
     located,
     open_or_exit,
+    owner,
     plain,
     progress,
+    short_key,
     show,
     table,
 )
@@ -148,8 +149,7 @@ def _row(waste: Waste) -> list[str]:
     size = f"{waste.size_bytes / 1024:.1f}"
     if waste.record is None:
         return [waste.path.name, "", waste.reason, size]
-    name, device, key = key_cells(waste.record)
-    return [f"{name} · {device} · {waste.record.toolchain.text}", key, waste.reason, size]
+    return [owner(waste.record), short_key(waste.record), waste.reason, size]
 
 
 def _as_json(directory: DirectoryStore, found: Survey, removal: Removal | None) -> dict[str, Any]:

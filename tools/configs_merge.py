@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Annotated, Any, cast
 
 import typer
-from rich.table import Table
 
 from launchkit.configs import TunedRecord
 from launchkit.store import ConfigStore, PinnedStore, pins
 from launchkit.store.comparing import ChangedWinner, StoreDiff, compare
-from launchkit.store.merge import POLICIES, Conflict, Merging, Policy, apply, plan
+from launchkit.store.merge import POLICIES, Conflict, Merging, Outcome, Policy, apply, plan
 from launchkit.tools.configs_output import (
     AsJson,
     DevicePart,
@@ -19,13 +18,12 @@ from launchkit.tools.configs_output import (
     echo_json,
     fail,
     finding,
-    key_cells,
     located,
     open_or_exit,
     plain,
     progress,
-    show,
-    table,
+    short_key,
+    show_by_owner,
     wanted,
     won,
     won_cell,
@@ -110,13 +108,12 @@ def report(
 def _as_json(
     merging: Merging, target: ConfigStore, unreadable: list[tuple[str, str]], dry_run: bool
 ) -> dict[str, Any]:
-    outcomes = ("added", "replaced", "extended", "kept", "same")
+    outcomes: tuple[Outcome, ...] = ("added", "replaced", "extended", "kept", "same")
     return {
         "target": target.describe(),
         "policy": merging.policy,
         "written": not dry_run and not merging.refused,
         **{outcome: merging.outcomes[outcome] for outcome in outcomes},
-        "left_out_results": merging.left_out,
         "conflicts": [_conflict_object(each) for each in merging.conflicts],
         "unwritten": [located(record) for record in merging.unwritten],
         "unreadable": [{"place": place, "problem": why} for place, why in unreadable],
@@ -135,8 +132,7 @@ def _conflict_object(conflict: Conflict) -> dict[str, Any]:
 def _print_report(
     merging: Merging, target: ConfigStore, unreadable: list[tuple[str, str]], dry_run: bool
 ) -> None:
-    if merging.conflicts:
-        show(_conflict_table(merging))
+    show_by_owner(["key", "ours", "theirs", "stays", "why"], _conflict_rows(merging))
     for place, problem in unreadable:
         typer.echo(f"left out: {plain(place)}: {plain(problem)}")
     count = merging.outcomes
@@ -145,19 +141,14 @@ def _print_report(
     typer.echo(
         f"{plain(target.describe())}: {count['added']} added, {count['replaced']} replaced, "
         f"{kept} kept ({count['extended']} of them with more results), {count['same']} the same; "
-        f"{taken} taken in all; {len(merging.conflicts)} conflicts by policy {merging.policy!r}; "
-        f"{merging.left_out} results measured in another way left out{idle}"
+        f"{taken} taken in all; {len(merging.conflicts)} conflicts by policy {merging.policy!r}{idle}"
     )
 
 
-def _conflict_table(merging: Merging) -> Table:
-    rows = [
-        [*key_cells(each.ours), won_cell(each.ours), won_cell(each.theirs), each.stays,
-         each.undecided or ""]
-        for each in merging.conflicts
-    ]  # fmt: skip
-    columns = ["kernel", "device", "key", "ours", "theirs", "stays", "why"]
-    return table("conflicts", columns, rows)
+def _conflict_rows(merging: Merging) -> Iterator[tuple[TunedRecord, list[str]]]:
+    for each in merging.conflicts:
+        values = [won_cell(each.ours), won_cell(each.theirs), each.stays, each.undecided or ""]
+        yield each.ours, [short_key(each.ours), *values]
 
 
 def diff(
@@ -206,20 +197,30 @@ def _changed_object(changed: ChangedWinner) -> dict[str, Any]:
 
 def print_diff(found: StoreDiff) -> None:
     """Print a difference for people."""
-    rows = [["added", *key_cells(record), "", won_cell(record), "", ""] for record in found.added]
-    rows += [["removed", *key_cells(each), won_cell(each), "", "", ""] for each in found.removed]
-    rows += [_changed_row(each) for each in found.changed]
-    if rows:
-        columns = ["", "kernel", "device", "key", "before", "after", "ratio", "why"]
-        show(table("", columns, rows))
+    show_by_owner(["", "key", "before", "after", "ratio", "why"], _diff_rows(found))
     typer.echo(
         f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} with "
         f"another winner, {found.same} the same"
     )
 
 
+def _diff_rows(found: StoreDiff) -> Iterator[tuple[TunedRecord, list[str]]]:
+    for each in found.added:
+        yield each, ["added", short_key(each), "", won_cell(each), "", ""]
+    for each in found.removed:
+        yield each, ["removed", short_key(each), won_cell(each), "", "", ""]
+    for changed in found.changed:
+        yield changed.after, _changed_row(changed)
+
+
 def _changed_row(each: ChangedWinner) -> list[str]:
     ratio = "" if each.ratio is None else f"{each.ratio:.2f}"
     why = each.incomparable or ("" if each.together else "not measured together")
-    return ["winner", *key_cells(each.after), won_cell(each.before), won_cell(each.after), ratio,
-            why]  # fmt: skip
+    return [
+        "winner",
+        short_key(each.after),
+        won_cell(each.before),
+        won_cell(each.after),
+        ratio,
+        why,
+    ]

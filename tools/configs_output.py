@@ -102,9 +102,18 @@ def won(record: TunedRecord) -> dict[str, Any]:
     }
 
 
-def key_cells(record: TunedRecord) -> list[str]:
-    """Return the cells of the columns kernel, device and key."""
-    return [record.kernel.name, record.device.name, short_key(record)]
+def show_by_owner(columns: list[str], rows: Iterable[tuple[TunedRecord, list[str]]]) -> None:
+    """Print a table per kernel, device and toolchain, whose names would take up each row's width."""
+    here: dict[str, list[list[str]]] = {}
+    for record, row in rows:
+        here.setdefault(owner(record), []).append(row)
+    for title, mine in sorted(here.items()):
+        show(table(title, columns, mine))
+
+
+def owner(record: TunedRecord) -> str:
+    """Return a record's kernel, device and toolchain for people."""
+    return f"{record.kernel.name} · {record.device.name} · {record.toolchain.text}"
 
 
 def short_key(record: TunedRecord) -> str:

@@ -15,12 +15,13 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NoReturn
 
 from launchkit import jsonio
 from launchkit.configs import TunedRecord
 from launchkit.errors import BadBundleError, BadDocumentError, LaunchkitError, UsageError
-from launchkit.store import document
+from launchkit.store import document, files
 from launchkit.store.document import ConfigDocument
 
 SCHEMA = 1
@@ -48,16 +49,31 @@ def dump(records: Iterable[TunedRecord], *, compress: bool = False) -> bytes:
 
     Raises UsageError for more than can be read again.
     """
+    return _packed(records, compress)[0]
+
+
+def _packed(records: Iterable[TunedRecord], compress: bool) -> tuple[bytes, str]:
     ordered = sorted(records, key=_place)
     body = b"".join(_line(record) for record in ordered)
-    head = {"launchkit_bundle": SCHEMA, "entries": len(ordered), "sha256": _sha256(body)}
+    digest = _sha256(body)
+    head = {"launchkit_bundle": SCHEMA, "entries": len(ordered), "sha256": digest}
     data = jsonio.dumps_compact(head) + b"\n" + body
     if len(data) > LIMIT_BYTES:
         raise UsageError(
             f"a bundle of {len(data)} bytes is too large to be read. Export it in parts, by kernel "
             "or by device."
         )
-    return gzip.compress(data, mtime=0) if compress else data
+    return (gzip.compress(data, mtime=0) if compress else data), digest
+
+
+def write(path: Path, records: Iterable[TunedRecord]) -> str:
+    """Put a bundle at ``path``, whole or not at all, in gzip if its name ends in ``.gz``.
+
+    Returns the digest of its entries. Raises StoreError where it cannot be written.
+    """
+    data, digest = _packed(records, compress=path.name.endswith(".gz"))
+    files.write_file(path, data)
+    return digest
 
 
 def read(path: str | os.PathLike[str], *, partial: bool = False) -> Bundle:

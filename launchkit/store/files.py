@@ -18,6 +18,7 @@ from typing import TypeAlias
 from filelock import FileLock
 
 from launchkit import clock
+from launchkit.errors import StoreError
 
 LOCK_NAME = ".lock"
 STALE_TEMP_S = 3600.0
@@ -108,6 +109,20 @@ def replace_file(path: Path, data: bytes) -> None:
             os.unlink(temp)
         raise
     _sync_directory(path.parent)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path`` as ``replace_file`` does, for a file that somebody asked for.
+
+    Makes its directory. Raises StoreError where that is impossible.
+    """
+    try:
+        if os.path.lexists(path) and not path.is_file():
+            raise StoreError(f"{path} is no regular file. Choose another place.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be written: {error}. Choose another place.") from None
 
 
 def why_unwritable(directory: Path) -> str | None:

@@ -2,8 +2,8 @@
 
 Records of one identity meet. Where they chose the same config there is nothing to decide but whose
 times stay; where they did not, that is a conflict, which the policy decides or leaves open. Results
-of unlike measuring methods (single launches, a CUDA graph, a cold cache) are never compared, and
-never mixed: a graph's time says nothing about a single launch's.
+of unlike measuring methods (single launches, a CUDA graph, a cold cache) are never compared: a
+graph's time says nothing about a single launch's. They stand beside each other in the record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, TypeAlias, get_args
 
-from launchkit.configs import TunedRecord
+from launchkit.configs import TunedRecord, merge_records
 from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.store.base import ConfigStore
@@ -50,8 +50,6 @@ class Decision:
     """What is to be stored; ours, where nothing changes."""
     outcome: Outcome
     conflict: Conflict | None = None
-    left_out: int = 0
-    """Results that were measured in another way than the choice that stays."""
 
 
 def decide(ours: TunedRecord | None, theirs: TunedRecord, policy: Policy) -> Decision:
@@ -72,10 +70,10 @@ def decide(ours: TunedRecord | None, theirs: TunedRecord, policy: Policy) -> Dec
     stays, undecided = _side(ours, theirs, policy)
     unlike = ours.chosen != theirs.chosen
     conflict = Conflict(ours, theirs, stays, undecided) if unlike else None
-    merged, left_out = _union(*((theirs, ours) if stays == "ours" else (ours, theirs)))
+    merged = _merged(ours, theirs, stays)
     if stays == "theirs":
-        return Decision(merged, "replaced", conflict, left_out)
-    return Decision(merged, "kept" if merged == ours else "extended", conflict, left_out)
+        return Decision(merged, "replaced", conflict)
+    return Decision(merged, "kept" if merged == ours else "extended", conflict)
 
 
 def incomparable(one: TunedRecord, other: TunedRecord) -> str | None:
@@ -96,10 +94,14 @@ def _side(ours: TunedRecord, theirs: TunedRecord, policy: Policy) -> tuple[Side,
         return _newer(ours, theirs)
     if policy == "error":
         return "ours", "the policy is to decide nothing"
+    if policy == "theirs" and ours.winner.timed and not theirs.winner.timed:
+        return "ours", f"{theirs.winner.text} has no time, and takes the place of none that has"
     return policy, None
 
 
 def _faster(ours: TunedRecord, theirs: TunedRecord) -> tuple[Side, str | None]:
+    if ours.winner.timed != theirs.winner.timed:
+        return ("ours" if ours.winner.timed else "theirs"), None
     why = incomparable(ours, theirs)
     our_us, their_us = ours.winner.median_us, theirs.winner.median_us
     if why is not None or our_us is None or their_us is None:
@@ -111,16 +113,17 @@ def _newer(ours: TunedRecord, theirs: TunedRecord) -> tuple[Side, str | None]:
     if ours.tuned_at is None or theirs.tuned_at is None:
         whose = "ours" if ours.tuned_at is None else "theirs"
         return "ours", f"{whose} does not say when it was tuned"
-    return ("theirs" if theirs.tuned_at > ours.tuned_at else "ours"), None
+    newer = theirs.tuned_at > ours.tuned_at and (theirs.winner.timed or not ours.winner.timed)
+    return ("theirs" if newer else "ours"), None
 
 
-def _union(loser: TunedRecord, winner: TunedRecord) -> tuple[TunedRecord, int]:
-    """Return the winner with the loser's results of other configs, and how many cannot join it."""
-    has = {tuned.config for tuned in winner.configs}
-    more = [tuned for tuned in loser.configs if tuned.config not in has]
-    # A failure is a failure however it was to be timed.
-    fits = [each for each in more if not each.ok or each.method == winner.winner.method]
-    return replace(winner, configs=(*winner.configs, *fits)), len(more) - len(fits)
+def _merged(ours: TunedRecord, theirs: TunedRecord, stays: Side) -> TunedRecord:
+    """Return what a store has of both, when it is given what the winning side makes of them."""
+    if stays == "theirs":
+        return merge_records(ours, theirs)
+    if theirs.winner.timed and not ours.winner.timed:
+        return ours  # any store would let a choice with a time decide
+    return merge_records(ours, merge_records(theirs, ours))
 
 
 @dataclass
@@ -130,8 +133,6 @@ class Merging:
     policy: Policy
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     conflicts: list[Conflict] = field(default_factory=list)
-    left_out: int = 0
-    """Results that were left out because they were measured in another way."""
     unwritten: list[TunedRecord] = field(default_factory=list)
     """Records that the store could not keep for later processes."""
     staged: dict[_Identity, TunedRecord] = field(default_factory=dict)
@@ -150,7 +151,6 @@ class Merging:
     def add(self, decision: Decision) -> None:
         """Count a decision, and stage what it changes."""
         self.outcomes[decision.outcome] += 1
-        self.left_out += decision.left_out
         if decision.conflict is not None:
             self.conflicts.append(decision.conflict)
         if decision.outcome not in ("same", "kept"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -94,7 +95,12 @@ def select(records: Iterable[TunedRecord], toolchain: str | None = None) -> list
         known = newest.get(place)
         if known is None or _age(record) > _age(known):
             newest[place] = record
-    return [replace(each, configs=(each.winner,), pinned=True) for each in newest.values()]
+    return [_pin(record) for record in newest.values()]
+
+
+def _pin(record: TunedRecord) -> TunedRecord:
+    """Leave out all but the choice: what another tuning of the same winner would change."""
+    return replace(record, configs=(record.winner,), chosen_method=None, seconds=None, pinned=True)
 
 
 def dump(pins: Iterable[TunedRecord]) -> bytes:
@@ -114,15 +120,10 @@ def write(path: Path, pins: Iterable[TunedRecord]) -> bool:
     Raises StoreError where it cannot be written.
     """
     data = dump(pins)
-    try:
-        if path.exists() and jsonio.read_limited(path, LIMIT_BYTES) == data:
+    with suppress(BadDocumentError, OSError):
+        if jsonio.read_limited(path, LIMIT_BYTES) == data:
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace_file(path, data)
-    except BadDocumentError as error:
-        raise StoreError(f"{error} It is no place for a lock file.") from None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error}. Choose another place.") from None
+    files.write_file(path, data)
     return True
 
 
