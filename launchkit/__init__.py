@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from launchkit.store import ConfigStore as ConfigStore
     from launchkit.store import DirectoryStore as DirectoryStore
     from launchkit.store import MemoryStore as MemoryStore
+    from launchkit.store import buckets as buckets
+    from launchkit.store import nearest as nearest
     from launchkit.store import open_store as open_store
 
 __version__ = "0.1.0"
@@ -51,6 +53,7 @@ _HOMES = {
     "TunedConfig": "launchkit.configs",
     "annotate": "launchkit.profiling.ranges",
     "autotuned": "launchkit.dispatch.decorator",
+    "buckets": "launchkit.store",
     "cdiv": "launchkit.dispatch.grids",
     "count_launches": "launchkit.dispatch.stats",
     "freeze": "launchkit.dispatch.frozen",
@@ -58,6 +61,7 @@ _HOMES = {
     "install": "launchkit.dispatch.install",
     "launch": "launchkit.dispatch.launcher",
     "launch_autotuned": "launchkit.dispatch.launcher",
+    "nearest": "launchkit.store",
     "open_store": "launchkit.store",
     "planned": "launchkit.dispatch.op_plans",
     "profile_launches": "launchkit.profiling.recorder",
@@ -80,6 +84,7 @@ __all__ = [
     "TunedConfig",
     "annotate",
     "autotuned",
+    "buckets",
     "cdiv",
     "count_launches",
     "errors",
@@ -90,6 +95,7 @@ __all__ = [
     "kernels",
     "launch",
     "launch_autotuned",
+    "nearest",
     "open_store",
     "planned",
     "profile_launches",

@@ -11,6 +11,7 @@ LaunchkitError
 ├── CompilerError         there is no C compiler, or it could not compile
 ├── HostOnlyError         hostonly.activate cannot run here, or is already active
 ├── CaptureError          a launch would have to benchmark while a CUDA graph is captured
+├── NotTunedError         LAUNCHKIT_REQUIRE_TUNED, and a launch has no tuned config
 ├── TuningFailedError     no config of a kernel could be run
 ├── UnexpectedCompileError  a strict watch_compiles saw a compilation or a tuning
 ├── VerifyError           LAUNCHKIT_VERIFY found a shortcut that differs from Triton
@@ -174,6 +175,25 @@ class CaptureError(LaunchkitError):
             "graph that is being captured. Launch it once with the same key values and dtypes "
             "before the capture, or load a store that holds its config.",
             kernel=kernel,
+        )
+
+
+class NotTunedError(LaunchkitError):
+    """A launch has no tuned config, and LAUNCHKIT_REQUIRE_TUNED=1 keeps it from tuning.
+
+    ``reason`` says why no stored config answers, ``explanation`` what is stored instead.
+    """
+
+    def __init__(self, kernel: str, key: str, reason: str, explanation: str) -> None:
+        super().__init__(
+            f"{kernel} has no tuned config for {key or 'its key'} ({reason}), and "
+            f"LAUNCHKIT_REQUIRE_TUNED is set.\n{explanation}\nTune the kernel with such arguments "
+            "before serving, load a store that holds its config, or allow a nearer one with "
+            "LAUNCHKIT_DEVICE_POLICY, LAUNCHKIT_TOOLCHAIN_POLICY or shapes.",
+            kernel=kernel,
+            key=key,
+            reason=reason,
+            explanation=explanation,
         )
 
 

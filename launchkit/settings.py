@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import platformdirs
 
@@ -18,6 +18,8 @@ from launchkit.errors import UsageError
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
+_DEVICE_POLICIES = ("exact", "compatible")
+_TOOLCHAIN_POLICIES = ("exact", "minor", "any")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class Settings:
     """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
     manifest: str | None
     """LAUNCHKIT_MANIFEST: the file in which kinds of launches are recorded."""
+    device_policy: Literal["exact", "compatible"]
+    """LAUNCHKIT_DEVICE_POLICY: whose devices' tuned configs are used."""
+    toolchain_policy: Literal["exact", "minor", "any"]
+    """LAUNCHKIT_TOOLCHAIN_POLICY: which Tritons' tuned configs are used."""
+    require_tuned: bool
+    """LAUNCHKIT_REQUIRE_TUNED: a launch that would tune raises instead."""
     install: bool | None
     """LAUNCHKIT_INSTALL: install() when Triton is imported; None is neither asked nor refused."""
     install_include: tuple[str, ...]
@@ -49,6 +57,16 @@ def _flag(name: str, default: str = "0") -> bool:
     if text not in _TRUE | _FALSE:
         raise UsageError(f"{name}={text!r} is neither on nor off. Set it to 1 or 0.", name=name)
     return text in _TRUE
+
+
+def _choice(name: str, choices: tuple[str, ...]) -> str:
+    """Return one of ``choices``, the first of them where the variable says nothing."""
+    text = (os.environ.get(name) or choices[0]).strip().lower()
+    if text not in choices:
+        raise UsageError(
+            f"{name}={text!r} is none of {', '.join(choices)}. Set it to one of them.", name=name
+        )
+    return text
 
 
 def _patterns(name: str) -> tuple[str, ...]:
@@ -77,6 +95,12 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "native": ("LAUNCHKIT_NATIVE", lambda name: _flag(name, default="1")),
     "store": ("LAUNCHKIT_STORE", lambda name: os.environ.get(name) or None),
     "manifest": ("LAUNCHKIT_MANIFEST", lambda name: os.environ.get(name) or None),
+    "device_policy": ("LAUNCHKIT_DEVICE_POLICY", lambda name: _choice(name, _DEVICE_POLICIES)),
+    "toolchain_policy": (
+        "LAUNCHKIT_TOOLCHAIN_POLICY",
+        lambda name: _choice(name, _TOOLCHAIN_POLICIES),
+    ),
+    "require_tuned": ("LAUNCHKIT_REQUIRE_TUNED", _flag),
     "install": ("LAUNCHKIT_INSTALL", lambda name: _flag(name) if name in os.environ else None),
     "install_include": ("LAUNCHKIT_INSTALL_INCLUDE", lambda name: _patterns(name) or ("*",)),
     "install_exclude": ("LAUNCHKIT_INSTALL_EXCLUDE", _patterns),

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from launchkit import clock
-from launchkit.configs import (
-    ConfigIdentity,
-    TunedConfig,
-    TunedRecord,
-    identify,
-    merge_records,
+from launchkit.configs import TunedConfig, TunedRecord, identify, merge_records
+from launchkit.dispatch import (
+    config_counts,
+    fingerprint,
+    requiring,
+    stored_choice,
+    stores,
+    tuning,
+    watching,
 )
-from launchkit.dispatch import fingerprint, tuning, watching
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import (
     autotune_key,
@@ -28,19 +31,20 @@ from launchkit.dispatch.layers import (
     kernel_name,
 )
 from launchkit.dispatch.plan import ConfigPin
-from launchkit.dispatch.stores import store_record, stored_record
-from launchkit.errors import CaptureError, UnfingerprintableError
-from launchkit.keys import DeviceId, KernelId, LaunchKey
+from launchkit.dispatch.question import Arguments, Place, Question
+from launchkit.dispatch.stored_choice import StoredChoices
+from launchkit.errors import CaptureError, NotTunedError, UnfingerprintableError
+from launchkit.keys import KernelId
+from launchkit.store.flights import flight
+from launchkit.store.lookup import KernelPolicies
 
 MAX_CHOICES = 65536
 """Keys whose config is remembered per kernel; a forgotten one is read from the store again."""
 
+_BYPASS = "a key or config value without a stable text"
+
 # Benchmarks that run at the same time disturb each other; re-entrant for launches in hooks.
 _tuning_lock = threading.RLock()
-
-
-_Place: TypeAlias = tuple[DeviceId, int, LaunchKey]
-"""What a choice is remembered for: device, its ordinal, and key."""
 
 
 @dataclass(frozen=True)
@@ -51,31 +55,13 @@ class _Choices:
     """
 
     configs: Any
-    by_place: dict[_Place, Any]
+    by_place: dict[Place, Any]
 
-    def remember(self, place: _Place, config: Any) -> None:
+    def remember(self, place: Place, config: Any) -> None:
         if len(self.by_place) >= MAX_CHOICES:
             for old in list(self.by_place)[: MAX_CHOICES // 4]:
                 self.by_place.pop(old, None)
         self.by_place[place] = config
-
-
-@dataclass(frozen=True)
-class _Question:
-    """One launch whose config is not known yet: its key, arguments and candidates."""
-
-    place: _Place
-    arguments: tuning.Arguments
-    triton_key: tuple[Any, ...]
-    configs: list[Any]
-    """What pruning left, in live order."""
-    identities: list[ConfigIdentity]
-    """Of the configs; empty where the first config is the answer."""
-
-    @property
-    def storable(self) -> bool:
-        """False for configs that differ in a hook alone: a file cannot tell them apart."""
-        return len(set(self.identities)) == len(self.identities)
 
 
 class ConfigChooser:
@@ -90,6 +76,8 @@ class ConfigChooser:
         self._declared_name = name
         self._name = name or kernel_name(jit)
         self._kernel_id: KernelId | UnfingerprintableError | None = None
+        policies = getattr(autotuner, "policies", None) or KernelPolicies()
+        self._stored = StoredChoices(autotuner, self._identity, policies)
         self._choices = _Choices(autotuner.configs[:], {})
         self._announced: dict[tuple[Any, ...], Any] = {}
 
@@ -101,6 +89,7 @@ class ConfigChooser:
         Raises:
             UnfingerprintableError: a key or config value cannot be stored; use Triton's Autotuner.
             CaptureError: the choice needs a benchmark while a CUDA graph is captured.
+            NotTunedError: it needs one, and LAUNCHKIT_REQUIRE_TUNED is set.
             TuningFailedError: no config could be run.
         """
         live = self._autotuner.configs
@@ -114,7 +103,7 @@ class ConfigChooser:
         self._autotuner.best_config = choice.config
         return choice
 
-    def _choose(self, choices: _Choices, arguments: tuning.Arguments) -> Any:
+    def _choose(self, choices: _Choices, arguments: Arguments) -> Any:
         bound = fingerprint.bind(self._jit, *arguments)
         key = fingerprint.launch_key(self._jit, tuple(self._autotuner.keys), bound)
         device = seam.current_device()
@@ -123,83 +112,105 @@ class ConfigChooser:
         if config is None:
             config = self._find(choices, self._question(choices.configs, place, arguments))
             choices.remember(place, config)
+        else:
+            config_counts.hit(config_counts.MEMORY)
         return config
 
-    def refuse_capture(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise CaptureError where Triton's own Autotuner would benchmark during a capture."""
-        if len(self._autotuner.configs) > 1 and seam.is_capturing():
-            key = autotune_key(self._autotuner, args, kwargs)
-            if not autotuner_knows(self._autotuner, key):
-                raise CaptureError(self._name)
+    def refuse_tuning(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raise where Triton's own Autotuner would benchmark and must not.
 
-    def _find(self, choices: _Choices, question: _Question) -> Any:
-        config = self._known(question)
+        Raises:
+            CaptureError: a CUDA graph is being captured.
+            NotTunedError: LAUNCHKIT_REQUIRE_TUNED is set.
+        """
+        required = requiring.must_be_tuned()
+        if len(self._autotuner.configs) == 1 or not (required or seam.is_capturing()):
+            return
+        if autotuner_knows(self._autotuner, autotune_key(self._autotuner, args, kwargs)):
+            return
+        if not required:
+            raise CaptureError(self._name)
+        config_counts.missed(_BYPASS)
+        raise NotTunedError(self._name, "", _BYPASS, "No config can be stored for such a key.")
+
+    def _find(self, choices: _Choices, question: Question) -> Any:
+        config, reason = self._known(question)
         if config is not None:
             return config
+        if requiring.must_be_tuned():
+            raise self._not_tuned(question, reason)
         if seam.is_capturing():
             raise CaptureError(self._name)
         # Only measuring waits: a launch whose config is stored must not queue behind a tuning.
-        with _tuning_lock:
+        with self._flight(question), _tuning_lock:
             config = choices.by_place.get(question.place)
             if config is None:
-                config = self._known(question)
-            return self._tune(question) if config is None else config
+                config, reason = self._known(question)
+            return self._tune(question, reason) if config is None else config
 
-    def _question(self, live: Any, place: _Place, arguments: tuning.Arguments) -> _Question:
+    def _flight(self, question: Question) -> AbstractContextManager[Any]:
+        if not question.storable:
+            return nullcontext()
+        return flight(stores.active_store(), self._stored.wanted(question).identity)
+
+    def _not_tuned(self, question: Question, reason: str) -> NotTunedError:
+        config_counts.missed(reason)
+        text = "A file cannot tell them apart."
+        if question.storable:
+            found = stores.explanation(self._stored.wanted(question), question.identities)
+            text = "The store cannot be read." if found is None else found.text
+        return NotTunedError(self._name, question.place[2].text, reason, text)
+
+    def _question(self, live: Any, place: Place, arguments: Arguments) -> Question:
         configs = tuning.prune(self._autotuner, live, arguments)
         # Neither a choice of one nor a run that executes nothing is worth an identity.
         decided = len(configs) == 1 or not seam.executes()
         identities = [] if decided else [identify(config.all_kwargs()) for config in configs]
         triton_key = autotune_key(self._autotuner, *arguments)
-        return _Question(place, arguments, triton_key, configs, identities)
+        return Question(place, arguments, triton_key, configs, identities)
 
-    def _known(self, question: _Question) -> Any | None:
-        """Return the config if it takes no measurement to know it."""
-        configs = question.configs
-        if not question.identities:
-            self._announce(question, configs[0], None, None)
-            return configs[0]
+    def _known(self, question: Question) -> tuple[Any | None, str]:
+        """Return the config if it takes no measurement to know it, else None and why."""
+        if question.decided:
+            self._announce(question, question.configs[0], None, None)
+            return question.configs[0], ""
         config = self._tuned_by_triton(question)
         if config is not None:
-            return config
-        known = self._stored(question)
-        if known is None:
-            return None
-        method = tuning.method_of(self._autotuner)
-        config = tuning.pick(known, self._task(question), method)
-        if config is None:
-            return None
-        old = known.results(known.winner.method if known.pinned or known.winner.foreign else method)
-        identified = zip(configs, question.identities, strict=True)
-        timings = {c: tuning.timing_of(old[i]) for c, i in identified if i in old}
-        self._announce(question, config, timings, None)
-        return config
+            config_counts.hit(config_counts.TRITON)
+            return config, ""
+        found = self._stored.find(question)
+        if isinstance(found, str):
+            return None, found
+        stored_choice.count(question, found)
+        self._announce(question, found.config, found.timings, None)
+        return found.config, ""
 
-    def _tuned_by_triton(self, question: _Question) -> Any | None:
+    def _tuned_by_triton(self, question: Question) -> Any | None:
         """Return what Triton's own tuning chose in this process, before launchkit came."""
         config = autotuner_choice(self._autotuner, question.triton_key)
         if config is None or config is self._announced.get(question.triton_key):
             return None
         return next((live for live in question.configs if live == config), None)
 
-    def _tune(self, question: _Question) -> Any:
-        known = self._stored(question)
+    def _tune(self, question: Question, reason: str) -> Any:
+        known = self._stored.record(question)
 
         def keep(results: Sequence[TunedConfig], best: TunedConfig, seconds: float) -> None:
             self._keep(question, results, best, known, seconds)
 
         with watching.tuning(self._autotuner, *question.arguments):
             tuned = tuning.tune(self._autotuner, self._task(question), known, keep)
+        config_counts.tuned(reason, tuned.seconds)
         self._announce(question, tuned.config, tuned.timings, tuned.seconds)
         tuning.finish(self._autotuner, tuned.config, question.arguments)
         return tuned.config
 
-    def _task(self, question: _Question) -> tuning.Task:
+    def _task(self, question: Question) -> tuning.Task:
         key, configs, identities = question.place[2], question.configs, question.identities
         return tuning.Task(self._name, key, configs, identities, question.arguments)
 
     def _announce(
-        self, question: _Question, config: Any, timings: Any, seconds: float | None
+        self, question: Question, config: Any, timings: Any, seconds: float | None
     ) -> None:
         key = question.triton_key
         self._announced[key] = config
@@ -218,15 +229,9 @@ class ConfigChooser:
             raise self._kernel_id
         return self._kernel_id
 
-    def _stored(self, question: _Question) -> TunedRecord | None:
-        if not question.storable:
-            return None
-        device, _, key = question.place
-        return stored_record(self._identity(), device, seam.toolchain(), key)
-
     def _keep(
         self,
-        question: _Question,
+        question: Question,
         results: Sequence[TunedConfig],
         best: TunedConfig,
         known: TunedRecord | None,
@@ -245,4 +250,4 @@ class ConfigChooser:
             tuned_at=clock.utc_text(),
             seconds=seconds + (0.0 if known is None else known.seconds or 0.0),
         )
-        store_record(record if known is None else merge_records(known, record))
+        stores.store_record(record if known is None else merge_records(known, record))

@@ -10,6 +10,9 @@ from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launcher import launch_adopted
 from launchkit.dispatch.native.entries import Subscript
 from launchkit.errors import UsageError
+from launchkit.keys import DevicePolicy, ToolchainPolicy
+from launchkit.store.lookup import KernelPolicies, Policies
+from launchkit.store.shapes import Buckets, Nearest, Shape
 
 
 class AutotunedKernel(Subscript, seam.Autotuner):  # type: ignore[misc]
@@ -20,6 +23,7 @@ class AutotunedKernel(Subscript, seam.Autotuner):  # type: ignore[misc]
     """
 
     declared_name: str | None = None
+    policies = KernelPolicies()
     launches_through_launchkit = True
 
     def __repr__(self) -> str:
@@ -51,6 +55,9 @@ def autotuned(
     restore_value: Sequence[str] | None = None,
     pre_hook: Callable[..., Any] | None = None,
     post_hook: Callable[..., Any] | None = None,
+    device: DevicePolicy | None = None,
+    toolchain: ToolchainPolicy | None = None,
+    shapes: Mapping[str, Shape] | None = None,
     **options: Any,
 ) -> Callable[[Any], AutotunedKernel]:
     """Decorate a ``@triton.jit`` kernel so that ``kernel[grid](...)`` tunes once and launches fast.
@@ -62,11 +69,16 @@ def autotuned(
         key: names of the arguments whose values select a config; dtypes always do.
         name: the kernel's name in stored configs, stable when the function moves to another
             module; default ``module.qualname``.
+        device, toolchain: whose stored configs this kernel takes where there are none of its own
+            GPU and Triton, as in ``use_store``; None: as the process does.
+        shapes: key argument → ``launchkit.buckets(...)`` or ``launchkit.nearest(...)``: which other
+            values' stored configs it takes; a numeric argument that is no constexpr. Default: none.
         options: further options of ``triton.autotune``, such as ``do_bench``.
 
     Raises:
-        UsageError: ``configs`` holds something else, a name in ``key``, ``reset_to_zero`` or ``restore_value`` is no argument of
-            the kernel, or the installed Triton does not know an option.
+        UsageError: ``configs`` holds something else, a name in ``key``, ``reset_to_zero`` or
+            ``restore_value`` is no argument of the kernel, one in ``shapes`` is not in ``key`` or is a
+            constexpr, there is no such policy, or the installed Triton does not know an option.
     """
     known = inspect.signature(seam.Autotuner.__init__).parameters
     unknown = sorted(set(options) - set(known))
@@ -78,9 +90,12 @@ def autotuned(
         )
 
     _check_configs(configs)
+    policies = KernelPolicies(device, toolchain, dict(shapes or {}))
+    policies.over(Policies())  # raises for one that does not exist
 
     def decorate(fn: Any) -> AutotunedKernel:
         _check_names(fn, key=key, reset_to_zero=reset_to_zero, restore_value=restore_value)
+        _check_shapes(fn, key, policies.shapes)
         kernel = AutotunedKernel(
             fn,
             fn.arg_names,
@@ -94,6 +109,7 @@ def autotuned(
             **options,
         )
         kernel.declared_name = name
+        kernel.policies = policies
         return kernel
 
     return decorate
@@ -127,4 +143,24 @@ def _check_names(fn: Any, **lists: Sequence[str] | None) -> None:
                 f"Its arguments are: {', '.join(fn.arg_names)}.",
                 option=option,
                 unknown=unknown,
+            )
+
+
+def _check_shapes(fn: Any, key: Sequence[str], shapes: Mapping[str, Shape]) -> None:
+    jit = fn
+    while not hasattr(jit, "params") and hasattr(jit, "fn"):
+        jit = jit.fn
+    constants = {param.name for param in getattr(jit, "params", ()) if param.is_constexpr}
+    for name, shape in shapes.items():
+        if name not in key or name in constants:
+            raise UsageError(
+                f"shapes names {name}, which is {'a constexpr' if name in constants else 'not in key'}. "
+                "Only the values of numeric key arguments may stand for each other.",
+                name=name,
+            )
+        if not isinstance(shape, (Buckets, Nearest)):
+            raise UsageError(
+                f"shapes holds {shape!r} for {name}. Give launchkit.buckets(...) or "
+                "launchkit.nearest(within=...).",
+                name=name,
             )

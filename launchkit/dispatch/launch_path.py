@@ -308,7 +308,7 @@ class AutotunedLauncher(Launcher):
         try:
             return self._chooser.choose(args, passed)
         except UnfingerprintableError:
-            self._chooser.refuse_capture(args, passed)
+            self._chooser.refuse_tuning(args, passed)
             return None
 
     def _autotuner_run(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from launchkit.dispatch import counting, launcher, op_plans
+from launchkit.dispatch import config_counts, counting, launcher, op_plans
+from launchkit.dispatch.config_counts import InexactUse
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -63,17 +64,68 @@ class OpStats:
         }
 
 
+@dataclass(frozen=True)
+class ConfigStats:
+    """How launches of the long way came by their configs, since the process began or
+    ``stats(reset=True)``. A key is counted when it is chosen for, not at each launch.
+    """
+
+    hits: Mapping[str, int] = field(default_factory=dict)
+    """By layer: ``this process``, ``Triton's Autotuner``, or what the store says of itself."""
+    misses: Mapping[str, int] = field(default_factory=dict)
+    """By reason, where no stored config answered."""
+    inexact: Mapping[str, int] = field(default_factory=dict)
+    """Hits that are stale but usable, and to be verified again, by what is not exact: ``device``,
+    ``toolchain``, ``shape``, ``imported``."""
+    tunings: int = 0
+    tuning_s: float = 0.0
+    """Seconds that tuning took in this process."""
+    saved_s: float = 0.0
+    """Seconds that it took where the stored configs come from."""
+    tune_next: tuple[InexactUse, ...] = ()
+    """The inexact uses one by one, the latest last: what to tune next."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "hits": dict(sorted(self.hits.items())),
+            "misses": dict(sorted(self.misses.items())),
+            "inexact": dict(sorted(self.inexact.items())),
+            "tunings": self.tunings,
+            "tuning_s": self.tuning_s,
+            "saved_s": self.saved_s,
+            "tune_next": [use.as_dict() for use in self.tune_next],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the rows of a table; none where nothing was counted."""
+        if not (self.hits or self.misses):
+            return []
+        lines = [f"{'':10}  {'':10}  {'configs':>10}  from"]
+        lines += [f"{'':22}  {count:>10}  {layer}" for layer, count in sorted(self.hits.items())]
+        lines += _reason_lines({f"miss: {reason}": n for reason, n in self.misses.items()})
+        stale = {f"stale, verify again: {kind}": n for kind, n in self.inexact.items()}
+        lines += _reason_lines(stale)
+        return [
+            *lines,
+            f"{'':22}  {self.tuning_s:>10.1f}    seconds of tuning; saved: {self.saved_s:.1f}",
+        ]
+
+
 class LaunchStats(Mapping[str, KernelStats]):
-    """``KernelStats`` by kernel name, sorted, and ``ops``; printed, it is a table."""
+    """``KernelStats`` by kernel name, sorted, ``ops`` and ``configs``; printed, it is a table."""
 
     def __init__(
         self,
         rows: Mapping[str, KernelStats],
         ops: Mapping[str, OpStats] = MappingProxyType({}),
+        configs: ConfigStats | None = None,
     ) -> None:
         self._rows = dict(sorted(rows.items()))
         self.ops: Mapping[str, OpStats] = dict(sorted(ops.items()))
         """Planned ops that were called, by name. Ops of one name are counted together."""
+        self.configs: ConfigStats = configs or ConfigStats()
+        """Where configs came from, and what tuning took."""
 
     def __getitem__(self, kernel: str) -> KernelStats:
         return self._rows[kernel]
@@ -85,10 +137,11 @@ class LaunchStats(Mapping[str, KernelStats]):
         return len(self._rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON: ``kernels`` and ``ops``, a list each (docs/json.md)."""
+        """Return plain data for JSON: ``kernels`` and ``ops``, a list each, and ``configs`` (docs/json.md)."""
         return {
             "kernels": [row.as_dict() for row in self._rows.values()],
             "ops": [op.as_dict() for op in self.ops.values()],
+            "configs": self.configs.as_dict(),
         }
 
     def __str__(self) -> str:
@@ -103,7 +156,7 @@ class LaunchStats(Mapping[str, KernelStats]):
             total = sum(op.as_it_is.values())
             lines.append(f"{'':10}  {op.replays:>10}  {total:>10}  {op.op}")
             lines += _reason_lines(op.as_it_is)
-        return "\n".join(lines)
+        return "\n".join(lines + self.configs.lines())
 
 
 def _reason_lines(counts: Mapping[str, int]) -> list[str]:
@@ -125,8 +178,10 @@ def stats(*, reset: bool = False) -> LaunchStats:
     """
     found = counting.snapshot()
     ops = op_plans.counts()
+    configs = ConfigStats(*config_counts.snapshot())
     if reset:
         counting.reset()
+        config_counts.reset()
         op_plans.reset_counts()
     names = {kernel for kernel, _ in found.through_triton}
     names |= {kernel for kernel, count in found.fast.items() if count}
@@ -145,6 +200,7 @@ def stats(*, reset: bool = False) -> LaunchStats:
             for name in names
         },
         {name: OpStats(name, replays, reasons) for name, (replays, reasons) in ops.items()},
+        configs,
     )
 
 

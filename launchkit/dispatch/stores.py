@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from launchkit import settings
-from launchkit.configs import TunedRecord
+from launchkit.configs import ConfigIdentity, TunedRecord
 from launchkit.errors import StoreError
-from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
-from launchkit.store import ConfigStore, MemoryStore, open_store
+from launchkit.keys import DeviceId, DevicePolicy, ToolchainPolicy
+from launchkit.store import ConfigStore, Found, MemoryStore, Miss, Policies, Wanted, open_store
+from launchkit.store.explaining import Explanation, explain
+from launchkit.store.lookup import find_exact, find_inexact, spellings
 from launchkit.store.places import Place
 
 logger = logging.getLogger("launchkit")
 
 _lock = threading.Lock()
 _store: ConfigStore | None = None
+_given: tuple[DevicePolicy | None, ToolchainPolicy | None] = (None, None)
 _warned: set[tuple[str, str]] = set()
 
 
@@ -46,21 +49,54 @@ def _open_default() -> ConfigStore:
         return MemoryStore()
 
 
-def stored_record(
-    kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
-) -> TunedRecord | None:
-    """Return the store's record of exactly this identity; None if there is none, whatever it does."""
+def active_policies() -> Policies:
+    """Return what ``use_store`` was given, and for the rest what the environment says."""
+    device, toolchain = _given
+    said = settings.current()
+    return Policies(device or said.device_policy, toolchain or said.toolchain_policy)
+
+
+def exact_record(wanted: Wanted) -> Found | Miss:
+    """Return the store's record of exactly this identity, whatever the store does."""
     store = active_store()
     try:
-        found = store.get(kernel, device, toolchain, key)
+        found = find_exact(store, wanted)
     except Exception as error:  # noqa: BLE001 - a store may fail in any way, a launch may not
         _warn_once("get", store, error)
-        return None
-    if not isinstance(found, TunedRecord) or found.identity != (kernel, device, toolchain, key):
-        reason = getattr(found, "reason", "not what was asked for")
-        logger.debug("%s: no stored config: %s", kernel.name, reason)
-        return None
+        return Miss("unreadable")
+    if isinstance(found, Miss):
+        logger.debug("%s: no stored config: %s", wanted.kernel.name, found.reason)
     return found
+
+
+def near_records(wanted: Wanted, policies: Policies) -> list[Found]:
+    """Return the store's records that policies allow beside the exact one, the nearest first."""
+    store = active_store()
+    try:
+        return list(find_inexact(store, wanted, policies))
+    except Exception as error:  # noqa: BLE001 - as above
+        _warn_once("records_of", store, error)
+        return []
+
+
+def other_spellings(wanted: Wanted) -> tuple[DeviceId, ...]:
+    """Return the other names under which the store knows the device; reads a kernel's records."""
+    store = active_store()
+    try:
+        return spellings(store, wanted)
+    except Exception as error:  # noqa: BLE001 - as above
+        _warn_once("records_of", store, error)
+        return ()
+
+
+def explanation(wanted: Wanted, configs: Sequence[ConfigIdentity]) -> Explanation | None:
+    """Return what the store has instead of what is wanted; None if it cannot say."""
+    store = active_store()
+    try:
+        return explain(store, wanted, configs=configs)
+    except Exception as error:  # noqa: BLE001 - as above
+        _warn_once("records_of", store, error)
+        return None
 
 
 def store_record(record: TunedRecord) -> None:
@@ -90,22 +126,36 @@ def _warn_once(operation: str, store: ConfigStore, error: Exception) -> None:
 class use_store:  # noqa: N801 - reads as a function, and as a context manager
     """Make ``store`` the config store of this process, at once.
 
-    As a context manager, the store that was in use comes back on leaving. Configs that kernels
-    have already chosen in this process stay chosen.
+    As a context manager, the store and the policies that were in use come back on leaving. Configs
+    that kernels have already chosen in this process stay chosen.
 
     Args:
         store: a ``ConfigStore``, or a place or several for ``open_store``; None is the default
             place, opened when it is first needed.
+        device: ``exact``, or ``compatible``: records of GPUs with the same architecture and
+            shared-memory limit are used where there are none of this GPU. None:
+            LAUNCHKIT_DEVICE_POLICY.
+        toolchain: ``exact``, ``minor`` or ``any``: whose Triton's records are used where there are
+            none of this version. None: LAUNCHKIT_TOOLCHAIN_POLICY.
 
     Raises:
         StoreError: the place cannot be opened.
+        UsageError: there is no such policy.
     """
 
-    def __init__(self, store: ConfigStore | Place | Sequence[Place] | None) -> None:
+    def __init__(
+        self,
+        store: ConfigStore | Place | Sequence[Place] | None,
+        *,
+        device: DevicePolicy | None = None,
+        toolchain: ToolchainPolicy | None = None,
+    ) -> None:
+        Policies(device or "exact", toolchain or "exact")
         opened = store if store is None or isinstance(store, ConfigStore) else open_store(store)
-        global _store
+        global _store, _given
         with _lock:
-            self._before, _store = _store, opened
+            self._before, _store = (_store, _given), opened
+            _given = (device, toolchain)
             _warned.clear()
 
     def __enter__(self) -> ConfigStore:
@@ -117,6 +167,6 @@ class use_store:  # noqa: N801 - reads as a function, and as a context manager
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        global _store
+        global _store, _given
         with _lock:
-            _store = self._before
+            _store, _given = self._before

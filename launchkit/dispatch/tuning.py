@@ -16,14 +16,12 @@ from launchkit import clock
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose, identify
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import triton_run
+from launchkit.dispatch.question import Arguments
 from launchkit.errors import TuningFailedError, UsageError
 from launchkit.keys import LaunchKey
 
 EAGER = "eager"
 """How configs are timed: single launches, by the kernel's benchmark function."""
-
-Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
-"""Positional and keyword arguments of a launch, ``grid`` and ``warmup`` among the latter."""
 
 
 @dataclass(frozen=True)
@@ -116,27 +114,6 @@ def tune(autotuner: Any, task: Task, known: TunedRecord | None, keep: Keep) -> T
     keep(results, best, seconds)
     config = task.configs[next(i for i, tuned in enumerate(results) if tuned is best)]
     return Tuned(tuple(results), best, config, timings, seconds)
-
-
-def pick(record: TunedRecord, task: Task, method: str) -> Any | None:
-    """Return the live config that a stored record decides on, or None if it cannot decide.
-
-    A pinned one decides if its config is live, and so does an imported choice without a time.
-    Another decides only when it has a result by ``method`` (an imported one: by its own) for every
-    live config; then what it says was chosen holds, or, where that config is no longer in the list
-    or was chosen by another method, the best of the results.
-    """
-    live = dict(zip(task.identities, task.configs, strict=True))
-    if record.pinned or not record.winner.timed:
-        return live.get(record.chosen)
-    method = record.winner.method if record.winner.foreign else method
-    known = record.results(method)
-    if any(identity not in known for identity in live):
-        return None
-    if record.chosen in live and record.winner.method == method:
-        return live[record.chosen]
-    best = choose([known[identity] for identity in task.identities])
-    return None if best is None else live[best.config]
 
 
 def timing_of(tuned: TunedConfig) -> list[float]:

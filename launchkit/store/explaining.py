@@ -1,6 +1,6 @@
 """Why a launch found no stored config: the nearest records, and the fields that differ. Pure.
 
-A record holds every field of its identity as text, so that what differs can be named.
+Every field of a record's identity has a name and a text, so that what differs can be named.
 """
 
 from __future__ import annotations
@@ -9,23 +9,21 @@ import difflib
 import heapq
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
 from launchkit.configs import ConfigIdentity, TunedRecord, config_text
-from launchkit.keys import KeyValue, LaunchKey, Toolchain
+from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain
 from launchkit.store.base import ConfigStore
 from launchkit.store.lookup import Wanted
 
 _MAX_NAMES = 20_000
 """Records that are looked through for a kernel of a similar name."""
 _ABSENT = "nothing"
-_HINTS = {
-    "kernel.digest": "the kernel's source, a function that it calls or a global that it reads has changed",
-    "device.name": "the same GPU under another spelling",
-}
+_UNKNOWN = "unknown"
+_SOURCE = "the kernel's source, a function that it calls or a global that it reads has changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """For people: ``key n: stored 128, wanted 64``."""
+        """For people: ``key n: stored 128 (int), wanted 64 (int)``."""
         hint = "" if self.hint is None else f" ({self.hint})"
         return f"{self.field}: stored {self.stored}, wanted {self.wanted}{hint}"
 
@@ -71,7 +69,10 @@ class NearRecord:
 class Explanation:
     """What a store has instead of what a launch wants."""
 
-    wanted: Wanted
+    kernel: str
+    """The declared name that was looked for."""
+    wanted: Mapping[str, str]
+    """The fields that were compared, and their texts."""
     store: str
     """What the store is, and where."""
     records: int
@@ -92,30 +93,24 @@ class Explanation:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        wanted = self.wanted
-        yield f"wanted: {wanted.kernel.name} on {wanted.device.name}, {wanted.toolchain.text}"
-        yield f"  {wanted.key.text}" if wanted.key.text else "  no key values"
+        yield f"wanted: {self.kernel}"
+        yield from (f"  {name}: {text}" for name, text in self.wanted.items())
         if not self.records:
-            yield f"nothing is stored of this kernel in {self.store}"
+            yield f"nothing is stored of this kernel in the {self.store}"
             if self.similar:
                 yield f"  stored are: {', '.join(self.similar)}"
-        for place, near in enumerate(self.nearest, start=1):
+        for place, near in enumerate(self.nearest):
             yield f"{_ordinal(place)} of {self.records} stored: {config_text(near.record.chosen)}"
             yield from (f"  {each.text}" for each in near.differences)
             if not near.differences:
-                yield "  is exactly what is wanted"
+                yield "  differs in nothing"
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        wanted = self.wanted
         return {
             "store": self.store,
-            "wanted": {
-                "kernel": asdict(wanted.kernel),
-                "device": asdict(wanted.device),
-                "toolchain": asdict(wanted.toolchain),
-                "key": wanted.key.text,
-            },
+            "kernel": self.kernel,
+            "wanted": dict(self.wanted),
             "found": self.found,
             "records": self.records,
             "nearest": [near.as_dict() for near in self.nearest],
@@ -135,88 +130,91 @@ def explain(
     Reads every record of the kernel's name: for people, not for launches. Whatever the store
     raises passes through.
     """
+    fields = identity_fields(*wanted.identity)
+    return _explanation(store, wanted.kernel.name, fields, limit, configs, whole=True)
+
+
+def explain_fields(
+    store: ConfigStore, kernel_name: str, fields: Mapping[str, str], limit: int = 3
+) -> Explanation:
+    """As ``explain``, where only some fields are known: the others are not compared.
+
+    ``fields``: as ``identity_fields`` names and words them.
+    """
+    return _explanation(store, kernel_name, fields, limit, (), whole=False)
+
+
+def _explanation(
+    store: ConfigStore,
+    kernel_name: str,
+    fields: Mapping[str, str],
+    limit: int,
+    configs: Sequence[ConfigIdentity],
+    whole: bool,
+) -> Explanation:
     count = 0
 
-    def differing() -> Iterator[NearRecord]:
+    def compared() -> Iterator[NearRecord]:
         nonlocal count
-        for record in store.records_of(wanted.kernel.name):
+        for record in store.records_of(kernel_name):
             count += 1
-            yield NearRecord(record, differences(record, wanted, configs))
+            yield NearRecord(record, tuple(_differences(record, fields, configs, whole)))
 
-    nearest = heapq.nsmallest(limit, differing(), key=lambda near: _weight(near.differences))
-    similar = () if count else _similar(store, wanted.kernel.name)
-    return Explanation(wanted, store.describe(), count, tuple(nearest), similar)
-
-
-def differences(
-    record: TunedRecord, wanted: Wanted, configs: Sequence[ConfigIdentity] = ()
-) -> tuple[Difference, ...]:
-    """Return every field in which a record is not what is wanted."""
-    found = [
-        *_field_differences("kernel", asdict(record.kernel), asdict(wanted.kernel)),
-        *_field_differences("device", asdict(record.device), asdict(wanted.device)),
-        *_toolchain_differences(record.toolchain, wanted.toolchain),
-        *_key_differences(record.key, wanted.key),
-        *_config_differences(record, configs),
-    ]
-    return tuple(found)
+    nearest = heapq.nsmallest(limit, compared(), key=lambda near: _weight(near.differences))
+    similar = () if count else _similar(store, kernel_name)
+    return Explanation(kernel_name, dict(fields), store.describe(), count, tuple(nearest), similar)
 
 
-def _field_differences(
-    part: str, stored: dict[str, Any], wanted: dict[str, Any]
+def identity_fields(
+    kernel: KernelId, device: DeviceId, toolchain: Toolchain, key: LaunchKey
+) -> dict[str, str]:
+    """Return each field of an identity by name, as text; the kernel's name is left out."""
+    fields = {"kernel.digest": kernel.digest[:12]}
+    fields |= {f"device.{name}": str(value) for name, value in asdict(device).items()}
+    fields |= {f"toolchain.{name}": version for name, version in toolchain.fields.items()}
+    fields |= {f"key {value.name}": value_text(value) for value in key.values}
+    fields |= {f"dtype {name}": dtype or "none" for name, dtype in key.dtypes}
+    return fields
+
+
+def value_text(value: KeyValue) -> str:
+    """Return a key value with its type: ``64 (int)``, ``'fast'``."""
+    return repr(value.value) if value.type == "str" else f"{value.value} ({value.type})"
+
+
+def _differences(
+    record: TunedRecord,
+    wanted: Mapping[str, str],
+    configs: Sequence[ConfigIdentity],
+    whole: bool,
 ) -> Iterator[Difference]:
-    for name, value in wanted.items():
-        if stored[name] != value:
-            field = f"{part}.{name}"
-            spelled = field != "device.name" or _plain(stored[name]) == _plain(value)
-            yield _difference(field, stored[name], value, _HINTS.get(field) if spelled else None)
+    stored = identity_fields(*record.identity)
+    for field in dict.fromkeys([*wanted, *stored]) if whole else wanted:
+        theirs, mine = stored.get(field, _ABSENT), wanted.get(field, _ABSENT)
+        unknown = field.startswith("toolchain.") and mine.strip().lower() in ("", _UNKNOWN)
+        if theirs != mine or unknown:
+            yield Difference(field, theirs, mine, _hint(field, theirs, mine, unknown))
+    yield from _config_differences(record, configs)
 
 
-def _toolchain_differences(stored: Toolchain, wanted: Toolchain) -> Iterator[Difference]:
-    for name, version in wanted.fields.items():
-        theirs = stored.fields.get(name, _ABSENT)
-        if theirs != version or not wanted.known:
-            hint = None if wanted.known else "an unknown version equals no other"
-            yield _difference(f"toolchain.{name}", theirs, version, hint)
-
-
-def _key_differences(stored: LaunchKey, wanted: LaunchKey) -> Iterator[Difference]:
-    values = {each.name: each for each in stored.values}
-    live = {each.name: each for each in wanted.values}
-    for name in dict.fromkeys([*live, *values]):
-        if values.get(name) != live.get(name):
-            yield _difference(f"key {name}", _value(values.get(name)), _value(live.get(name)))
-    dtypes, live_dtypes = dict(stored.dtypes), dict(wanted.dtypes)
-    for name in dict.fromkeys([*live_dtypes, *dtypes]):
-        theirs, mine = dtypes.get(name, _ABSENT), live_dtypes.get(name, _ABSENT)
-        if theirs != mine:
-            yield _difference(f"dtype {name}", theirs or "none", mine or "none")
+def _hint(field: str, stored: str, wanted: str, unknown: bool) -> str | None:
+    if unknown:
+        return "an unknown version equals no other"
+    if field == "kernel.digest":
+        return _SOURCE
+    if field == "device.name" and _plain(stored) == _plain(wanted):
+        return "another spelling of the same name"
+    return None
 
 
 def _config_differences(
     record: TunedRecord, configs: Sequence[ConfigIdentity]
 ) -> Iterator[Difference]:
     known = {tuned.config: tuned for tuned in record.configs}
-    for config in configs:
-        if config not in known:
-            yield _difference(f"config {config_text(config)}", "no result", "one")
-    if configs and not any(tuned.ok for config, tuned in known.items() if config in configs):
-        yield _difference("config list", "none of the live configs measured", "one")
-
-
-def _difference(field: str, stored: object, wanted: object, hint: str | None = None) -> Difference:
-    return Difference(field, _short(field, stored), _short(field, wanted), hint)
-
-
-def _short(field: str, value: object) -> str:
-    text = str(value)
-    return text[:12] if field == "kernel.digest" else text
-
-
-def _value(value: KeyValue | None) -> str:
-    if value is None:
-        return _ABSENT
-    return repr(value.value) if value.type == "str" else f"{value.value} ({value.type})"
+    missing = [config for config in configs if config not in known]
+    yield from (Difference(f"config {config_text(each)}", "no result", "one") for each in missing)
+    if configs and not any(config in known and known[config].ok for config in configs):
+        yield Difference("config list", "none of the live configs", "one")
 
 
 _WEIGHTS = {"device": 3.0, "toolchain": 2.0, "kernel": 4.0, "key": 5.0, "dtype": 6.0, "config": 1.0}
@@ -244,12 +242,13 @@ def _plain(name: str) -> str:
 
 
 def _similar(store: ConfigStore, name: str) -> tuple[str, ...]:
-    names = {record.kernel.name for record in islice(store.records(), _MAX_NAMES)}
+    names = sorted({record.kernel.name for record in islice(store.records(), _MAX_NAMES)})
     tail = name.rpartition(".")[2]
-    same_tail = sorted(each for each in names if each.rpartition(".")[2] == tail)
-    close = difflib.get_close_matches(name, sorted(names), n=3, cutoff=0.6)
-    return tuple(dict.fromkeys([*same_tail, *close]))[:5]
+    same_tail = [each for each in names if each.rpartition(".")[2] == tail]
+    part = [each for each in names if name in each]
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return tuple(dict.fromkeys([*same_tail, *part, *close]))[:5]
 
 
 def _ordinal(place: int) -> str:
-    return "nearest" if place == 1 else f"nearest but {place - 1}"
+    return "nearest" if place == 0 else f"{place + 1}."

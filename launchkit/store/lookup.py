@@ -7,7 +7,7 @@ compatible device, another toolchain or a near shape answers, with what is inexa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import get_args
 
 from launchkit.configs import TunedRecord
@@ -52,11 +52,20 @@ class Policies:
         """Whether nothing but the exact identity is used."""
         return self.device == self.toolchain == "exact" and not self.shapes
 
-    def over(
-        self, device: DevicePolicy | None = None, toolchain: ToolchainPolicy | None = None
-    ) -> Policies:
-        """Return these policies with those that are given in their place."""
-        return replace(self, device=device or self.device, toolchain=toolchain or self.toolchain)
+
+@dataclass(frozen=True, slots=True)
+class KernelPolicies:
+    """One kernel's own policies; None leaves that one to the process."""
+
+    device: DevicePolicy | None = None
+    toolchain: ToolchainPolicy | None = None
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+
+    def over(self, process: Policies) -> Policies:
+        """Return the process's policies with this kernel's in their place."""
+        return Policies(
+            self.device or process.device, self.toolchain or process.toolchain, self.shapes
+        )
 
 
 def _check(policy: str, value: object, choices: tuple[str, ...]) -> None:
@@ -152,19 +161,17 @@ def _rank(record: TunedRecord, wanted: Wanted, policies: Policies) -> _Rank | No
     """Return how far a record is from what is wanted; None: it may not be used."""
     if record.kernel != wanted.kernel or record.identity == wanted.identity:
         return None
-    other_device = not same_device(record.device, wanted.device, "exact")
-    if other_device and not same_device(record.device, wanted.device, policies.device):
+    if not same_device(record.device, wanted.device, policies.device):
         return None
-    toolchain = _toolchain_distance(record.toolchain, wanted.toolchain)
-    if toolchain > {"exact": 0, "minor": 1, "any": 2}[policies.toolchain]:
+    if not same(record.toolchain, wanted.toolchain, policies.toolchain):
         return None
     distance = key_distance(wanted.key, record.key, policies.shapes)
     if distance is None:
         return None
     return _Rank(
         near_shape=record.key != wanted.key,
-        other_device=other_device,
-        toolchain=toolchain,
+        other_device=not same_device(record.device, wanted.device, "exact"),
+        toolchain=_toolchain_distance(record.toolchain, wanted.toolchain),
         multiprocessors=abs(record.device.multiprocessors - wanted.device.multiprocessors),
         distance=distance,
         text=(record.device.slug, record.toolchain.text, record.key.digest),
@@ -173,9 +180,22 @@ def _rank(record: TunedRecord, wanted: Wanted, policies: Policies) -> _Rank | No
 
 def _toolchain_distance(one: Toolchain, other: Toolchain) -> int:
     """Return 0 for equal and known versions, 1 for those of the same minor release, 2 for others."""
-    if same(one, other, "exact"):
-        return 0
-    return 1 if same(one, other, "minor") else 2
+    policies: tuple[ToolchainPolicy, ...] = get_args(ToolchainPolicy)
+    return next(place for place, policy in enumerate(policies) if same(one, other, policy))
+
+
+def spellings(store: ConfigStore, wanted: Wanted) -> tuple[DeviceId, ...]:
+    """Return the other identities under which the store has records of this kernel on this device.
+
+    Of the same product with the same resources, under another spelling of its name.
+    """
+    devices = {record.device for record in store.records_of(wanted.kernel.name)}
+    same_ones = (each for each in devices if same_device(each, wanted.device, "exact"))
+    return tuple(sorted((each for each in same_ones if each != wanted.device), key=_slug))
+
+
+def _slug(device: DeviceId) -> str:
+    return device.slug
 
 
 def layer_of(store: ConfigStore, record: TunedRecord) -> str:

@@ -25,6 +25,9 @@ def memory_store():
             "INSTALL",
             "INSTALL_INCLUDE",
             "INSTALL_EXCLUDE",
+            "REQUIRE_TUNED",
+            "DEVICE_POLICY",
+            "TOOLCHAIN_POLICY",
         ):
             patch.delenv(f"LAUNCHKIT_{name}", raising=False)
         settings.reload()

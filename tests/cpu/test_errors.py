@@ -29,6 +29,7 @@ MADE = [
     errors.HostOnlyError("no compiler", reason="no_compiler"),
     errors.MixedDevicesError("a.kernel", {"x_ptr": 0, "y_ptr": 1}),
     errors.CaptureError("a.kernel"),
+    errors.NotTunedError("a.kernel", "n=1", "absent", "nothing is stored"),
     errors.TuningFailedError("a.kernel", {"BLOCK=1": "too big"}),
     errors.VerifyError("differs", kernel="a.kernel"),
     errors.UnexpectedCompileError("a.kernel", "compilation", "n became 1"),

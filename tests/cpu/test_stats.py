@@ -16,6 +16,10 @@ from launchkit.dispatch import counting
 
 X = torch.empty(128)
 NAME = "sample_kernels.copy"
+NO_CONFIGS = {
+    "hits": {}, "misses": {}, "inexact": {},
+    "tunings": 0, "tuning_s": 0.0, "saved_s": 0.0, "tune_next": [],
+}  # fmt: skip
 OP = f"{__name__}.copy_twice"
 
 
@@ -23,10 +27,10 @@ OP = f"{__name__}.copy_twice"
 def from_nought(host, monkeypatch):
     # Other tests may have launched kernels of this name through the Python core, uncounted.
     monkeypatch.setattr(counting, "_uncounted", set())
-    counting.reset()
+    launchkit.stats(reset=True)
     yield
     launchkit.uninstall()
-    counting.reset()
+    launchkit.stats(reset=True)
 
 
 def plain():
@@ -227,6 +231,7 @@ def test_table_and_plain_data_hold_every_kernel_and_reason():
             {"kernel": NAME, "fast": 2, "replayed": 0, "through_triton": {counting.FIRST: 1}}
         ],
         "ops": [],
+        "configs": NO_CONFIGS,
     }
 
 
@@ -281,4 +286,5 @@ class TestOps:
         assert found.as_dict() == {
             "kernels": [{"kernel": NAME, "fast": 8, "replayed": 6, "through_triton": {}}],
             "ops": [{"op": OP, "replays": 3, "as_it_is": {"watched": 1}}],
+            "configs": NO_CONFIGS,
         }

@@ -1,0 +1,177 @@
+"""Which live config a stored record decides on. Between choosing.py and the store.
+
+A record of exactly the launch's identity, measured here, decides by its times alone. One of a
+compatible device, another toolchain or a near shape, and one that another program's file gave, is
+a hint: its configs are compiled and loaded first, the chosen one and then the next best by its
+times, and nothing of it is stored as if it had been measured here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
+from launchkit.dispatch import config_counts, feasibility, stores, tuning
+from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.question import Question
+from launchkit.keys import DeviceId, KernelId
+from launchkit.store import ConfigStore, Found, Miss, Wanted
+from launchkit.store.lookup import KernelPolicies
+
+logger = logging.getLogger("launchkit")
+
+INCOMPLETE = "configs without a result"
+NOT_LIVE = "no stored config is live"
+INFEASIBLE = "no stored config fits"
+AMBIGUOUS = "configs that differ in a hook alone"
+
+
+@dataclass(frozen=True)
+class StoredChoice:
+    """A live config that a record decided on."""
+
+    config: Any
+    identity: ConfigIdentity
+    found: Found
+    inexact: tuple[str, ...]
+    timings: dict[Any, list[float]]
+    """Live configs that the record knows → (median, p20, p80) in milliseconds, as Triton has them."""
+
+
+class StoredChoices:
+    """What the store says about the launches of one Autotuner."""
+
+    def __init__(
+        self, autotuner: Any, kernel: Callable[[], KernelId], policies: KernelPolicies
+    ) -> None:
+        self._autotuner = autotuner
+        self._kernel = kernel
+        self._policies = policies
+        self._spellings: tuple[tuple[ConfigStore, DeviceId], tuple[DeviceId, ...]] | None = None
+
+    def wanted(self, question: Question) -> Wanted:
+        """Return the identity of the record that would answer exactly.
+
+        Raises:
+            UnfingerprintableError: the kernel has none.
+        """
+        device, _, key = question.place
+        return Wanted(self._kernel(), device, seam.toolchain(), key)
+
+    def record(self, question: Question) -> TunedRecord | None:
+        """Return what is stored for exactly this launch."""
+        found = stores.exact_record(self.wanted(question)) if question.storable else None
+        return found.record if isinstance(found, Found) else None
+
+    def find(self, question: Question) -> StoredChoice | str:
+        """Return the choice of the nearest record that can decide, or why none can."""
+        if not question.storable:
+            return AMBIGUOUS
+        wanted = self.wanted(question)
+        exact = self._exact(wanted)
+        if isinstance(exact, Found):
+            method = tuning.method_of(self._autotuner)
+            decided = decides(exact.record, question.identities, method)
+            if decided is not None:
+                return _choice(exact, question, decided)
+            return self._hinted_choice([exact], question) or INCOMPLETE
+        policies = self._policies.over(stores.active_policies())
+        near = [] if policies.exact else stores.near_records(wanted, policies)
+        choice = self._hinted_choice(near, question)
+        if choice is not None or not near:
+            return choice or exact.reason
+        live = set(question.identities)
+        known = {tuned.config for found in near for tuned in found.record.configs}
+        return INFEASIBLE if live & known else NOT_LIVE
+
+    def _exact(self, wanted: Wanted) -> Found | Miss:
+        """Return the record of exactly this launch, whatever spelling of the device's name it has."""
+        exact = stores.exact_record(wanted)
+        if isinstance(exact, Found):
+            return exact
+        place = (stores.active_store(), wanted.device)
+        if self._spellings is None or self._spellings[0] != place:
+            # Once: it reads all records of the kernel, and names do not change.
+            self._spellings = (place, stores.other_spellings(wanted))
+        for device in self._spellings[1]:
+            found = stores.exact_record(replace(wanted, device=device))
+            if isinstance(found, Found):
+                return found
+        return exact
+
+    def _hinted_choice(self, records: Iterable[Found], question: Question) -> StoredChoice | None:
+        live, method = question.live, tuning.method_of(self._autotuner)
+        refused: set[ConfigIdentity] = set()
+        for found in records:
+            for tuned in _hints(found, question, method):
+                if tuned.config in refused:
+                    continue
+                problem = feasibility.obstacle(
+                    self._autotuner, live[tuned.config], question.arguments
+                )
+                if problem is None:
+                    return _choice(found, question, tuned)
+                refused.add(tuned.config)
+                logger.debug("%s: stored %s: %s", found.record.kernel.name, tuned.text, problem)
+        return None
+
+
+def decides(
+    record: TunedRecord, identities: Iterable[ConfigIdentity], method: str
+) -> TunedConfig | None:
+    """Return the result of the live config that a record of exactly the launch decides on, or None.
+
+    A pinned one decides if its config is live. Another decides only when it has a result by
+    ``method`` for every live config; then what it says was chosen holds, or, where that config is
+    no longer in the list or was chosen by another method, the best of the results.
+    """
+    live = list(identities)
+    if record.pinned:
+        return record.winner if record.chosen in live else None
+    known = record.results(method)
+    if any(identity not in known for identity in live):
+        return None
+    if record.chosen in live and record.winner.method == method:
+        return record.winner
+    return choose([known[identity] for identity in live])
+
+
+def _hints(found: Found, question: Question, method: str) -> Iterator[TunedConfig]:
+    """Yield a record's results of live configs: the chosen one, then by time, never a failed one.
+
+    Only what was measured by ``method`` or imported counts: other times say something else.
+    """
+    record, winner = found.record, found.record.winner
+    if not found.inexact and not winner.foreign:
+        return  # measured here, and not for every live config: the others are measured as well
+    method = winner.method if winner.foreign or record.pinned else method
+    live = set(question.identities)
+    known = [t for t in record.configs if t.ok and t.method == method and t.config in live]
+    if winner in known:
+        yield winner
+    timed = (tuned for tuned in known if tuned.timed and tuned is not winner)
+    yield from sorted(timed, key=tuning.timing_of)
+
+
+def _choice(found: Found, question: Question, tuned: TunedConfig) -> StoredChoice:
+    live = question.live
+    inexact = (*found.inexact, "imported") if tuned.foreign else found.inexact
+    results = found.record.results(tuned.method)
+    timings = {
+        live[config]: tuning.timing_of(result)
+        for config, result in results.items()
+        if config in live
+    }
+    return StoredChoice(live[tuned.config], tuned.config, found, inexact, timings)
+
+
+def count(question: Question, choice: StoredChoice) -> None:
+    """Count a choice that a launch takes, and an inexact one by itself."""
+    record, key = choice.found.record, question.place[2].text
+    config_counts.stored_hit(record, choice.found.layer)
+    if choice.inexact:
+        use = config_counts.use_of(record, key, choice.inexact, choice.identity)
+        config_counts.inexact_use(use)

@@ -1,0 +1,441 @@
+"""Configs of other devices, toolchains and programs are hints: allowed, counted, and tried first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sample_kernels
+import torch
+import triton
+import triton.language as tl
+from benching import BLOCKS, Bench, grid_of_block, kernel_with, launched_block
+from hinting import (
+    TIMES,
+    another_n,
+    elsewhere,
+    other_version,
+    refuse,
+    relaunched,
+    store_of,
+    tuned_record,
+)
+
+import launchkit
+from launchkit import hostonly, settings
+from launchkit.configs import TunedConfig, identify
+from launchkit.dispatch.stores import use_store
+from launchkit.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("measuring")
+
+MOVED = {
+    "device": (elsewhere, {"device": "compatible"}),
+    "toolchain": (other_version, {"toolchain": "any"}),
+}
+COMPATIBLE = {"device": "compatible"}
+
+
+@pytest.fixture(autouse=True)
+def from_nought():
+    launchkit.stats(reset=True)
+    yield
+    launchkit.stats(reset=True)
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_what_is_not_exact_is_tuned_by_default(kind):
+    move, _ = MOVED[kind]
+    assert relaunched(move(tuned_record()))[0] == [16, 32, 64]
+    assert dict(launchkit.stats().configs.inexact) == {}
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_policy_of_the_store_takes_it_and_counts_it(kind):
+    move, policies = MOVED[kind]
+    assert relaunched(move(tuned_record()), policies=policies) == ([], 32)
+    assert dict(launchkit.stats().configs.inexact) == {kind: 1}
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_policy_of_the_kernel_takes_it(kind):
+    move, policies = MOVED[kind]
+    assert relaunched(move(tuned_record()), **policies) == ([], 32)
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_policy_of_the_environment_takes_it(kind, monkeypatch):
+    move, policies = MOVED[kind]
+    monkeypatch.setenv(f"LAUNCHKIT_{kind.upper()}_POLICY", f" {policies[kind].upper()} ")
+    settings.reload()
+    assert relaunched(move(tuned_record())) == ([], 32)
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_kernel_may_be_stricter_than_the_process(kind):
+    move, policies = MOVED[kind]
+    measured, _ = relaunched(move(tuned_record()), policies=policies, **{kind: "exact"})
+    assert measured == [16, 32, 64]
+
+
+def test_policy_ends_with_its_block():
+    store = store_of(elsewhere(tuned_record()))
+    assert relaunched(store, policies=COMPATIBLE) == ([], 32)
+    assert relaunched(store)[0] == [16, 32, 64]
+
+
+@pytest.mark.parametrize("name", ["LAUNCHKIT_DEVICE_POLICY", "LAUNCHKIT_TOOLCHAIN_POLICY"])
+def test_policy_in_the_environment_that_does_not_exist_is_refused(name, monkeypatch):
+    monkeypatch.setenv(name, "fuzzy")
+    with pytest.raises(UsageError, match="none of exact"):
+        settings.reload()
+
+
+@pytest.mark.parametrize("bad", [{"device": "any"}, {"toolchain": "newest"}])
+def test_policy_that_does_not_exist_is_refused_where_it_is_given(bad):
+    with pytest.raises(UsageError, match="Choose"):
+        use_store("memory:", **bad)
+    with pytest.raises(UsageError, match="Choose"):
+        launchkit.autotuned(sample_kernels.configs(16, 32), ["n"], **bad)
+
+
+def test_exact_record_wins_over_a_hint():
+    record = tuned_record(times={16: 1.0, 32: 2.0, 64: 3.0})
+    store = store_of(elsewhere(tuned_record()), record)
+    assert relaunched(store, policies=COMPATIBLE) == ([], 16)
+    assert dict(launchkit.stats().configs.inexact) == {}
+
+
+def test_hint_leaves_what_a_hit_leaves(each_core):
+    seen = []
+    with use_store(store_of(elsewhere(tuned_record())), device="compatible"):
+        kernel = kernel_with(Bench({}))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                triton.knobs.autotuning, "listener", lambda **e: seen.append(e), raising=False
+            )
+            assert launched_block(kernel) == 32
+    assert kernel.best_config is kernel.configs[1]
+    assert list(kernel.cache.values()) == [kernel.configs[1]]
+    assert kernel.configs_timings[kernel.configs[0]] == [3.0] * 3
+    assert [event["cache_hit"] for event in seen] == [True]
+    assert len(kernel._launchkit_entry._core) == 1
+
+
+def test_hint_is_not_stored_as_measured_here():
+    store = store_of(elsewhere(tuned_record()))
+    before = list(store.records())
+    relaunched(store, policies=COMPATIBLE)
+    assert list(store.records()) == before
+
+
+def test_choice_is_made_once_and_then_remembered():
+    with use_store(store_of(elsewhere(tuned_record())), device="compatible"):
+        kernel = kernel_with(Bench({}))
+        for stride in (1, 2, 3):
+            x = torch.empty(64)
+            launchkit.launch_autotuned(kernel, grid_of_block, x, x, 64, stride)
+            kernel._launchkit_entry._choices.clear()
+    found = launchkit.stats().configs
+    assert dict(found.inexact) == {"device": 1}
+    assert dict(found.hits) == {"memory of this process": 1, "this process": 1}
+
+
+# -- feasibility
+
+
+def test_hint_that_does_not_fit_gives_way_to_the_next_best_by_its_times(monkeypatch):
+    tried = refuse(monkeypatch, 32)
+    assert relaunched(elsewhere(tuned_record()), policies=COMPATIBLE) == ([], 64)
+    assert tried == [32, 64]
+
+
+def test_hints_of_which_none_fits_are_tuned_instead(monkeypatch):
+    tried = refuse(monkeypatch, *BLOCKS)
+    measured, block = relaunched(
+        elsewhere(tuned_record()), policies=COMPATIBLE, times={16: 1.0, 32: 2.0, 64: 3.0}
+    )
+    assert (measured, block) == ([16, 32, 64], 16)
+    assert set(tried) == set(BLOCKS)
+    assert dict(launchkit.stats().configs.misses) == {"no stored config fits": 1}
+
+
+def test_config_that_does_not_fit_is_not_tried_again_for_the_next_record(monkeypatch):
+    store = store_of(elsewhere(tuned_record(), "A"), elsewhere(tuned_record(), "B"))
+    tried = refuse(monkeypatch, 32, 64)
+    assert relaunched(store, policies=COMPATIBLE) == ([], 16)
+    assert tried == [32, 64, 16]
+
+
+@pytest.mark.parametrize(
+    "error", [triton.OutOfResources(1, 0, "registers"), triton.CompilationError("", None, "no")]
+)
+def test_errors_of_a_config_are_misses_of_the_hint(monkeypatch, error):
+    refuse(monkeypatch, 32, error=error)
+    assert relaunched(elsewhere(tuned_record()), policies=COMPATIBLE) == ([], 64)
+
+
+def test_other_errors_pass_through(monkeypatch):
+    refuse(monkeypatch, 32, error=RuntimeError("illegal address"))
+    with pytest.raises(RuntimeError, match="illegal address"):
+        relaunched(elsewhere(tuned_record()), policies=COMPATIBLE)
+
+
+@triton.jit
+def wide(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Needs shared memory for its dot: more, the larger BLOCK is."""
+    rows = tl.arange(0, BLOCK)
+    inner = tl.arange(0, 128)
+    a = tl.load(x_ptr + rows[:, None] * 128 + inner[None, :])
+    b = tl.load(y_ptr + inner[:, None] * BLOCK + rows[None, :])
+    tl.store(x_ptr + rows[:, None] * BLOCK + rows[None, :] + n, tl.dot(a, b))
+
+
+def wide_launch(kernel):
+    x = torch.empty(64, dtype=torch.float16)
+    launchkit.launch_autotuned(kernel, grid_of_block, x, x, 64)
+    return hostonly.launches()[-1].grid[0]
+
+
+def test_config_with_more_shared_memory_than_this_gpu_has_is_not_launched(memory_store):
+    configs = sample_kernels.configs(32, 64, 512, num_warps=8)
+    make = launchkit.autotuned(
+        configs, ["n"], name="wide", do_bench=Bench({32: 3.0, 64: 2.0, 512: 1.0})
+    )
+    with pytest.raises(triton.OutOfResources):
+        make(wide).fn.run(
+            *[torch.empty(64, dtype=torch.float16)] * 2, 64, grid=(1,), warmup=False, BLOCK=512,
+            num_warps=8,
+        )  # fmt: skip
+    # As a GPU with more of it would have stored: 512 ran there, and was the fastest.
+    wide_launch(
+        launchkit.autotuned(configs[:2], ["n"], name="wide", do_bench=Bench({32: 3.0, 64: 2.0}))(
+            wide
+        )
+    )
+    (record,) = memory_store.records()
+    large = replace(
+        record.configs[0],
+        config=identify(configs[2].all_kwargs()),
+        median_us=1.0,
+        p20_us=1.0,
+        p80_us=1.0,
+    )
+    record = replace(record, configs=(*record.configs, large), chosen=large.config)
+    with use_store(store_of(elsewhere(record)), device="compatible"):
+        kernel = launchkit.autotuned(configs, ["n"], name="wide", do_bench=Bench({}))(wide)
+        assert wide_launch(kernel) == 64
+        kernel.cache.clear()
+        kernel._launchkit_entry._chooser._choices.by_place.clear()
+        x = torch.empty(64, dtype=torch.float16)
+        launchkit.launch_autotuned(kernel, grid_of_block, x, x, 64)  # its error is remembered
+        assert hostonly.launches()[-1].grid[0] == 64
+
+
+def test_pre_hook_runs_before_what_it_shapes_is_compiled():
+    shaped = []
+    configs = [
+        triton.Config({"BLOCK": block}, pre_hook=lambda args: shaped.append(args["BLOCK"]))
+        for block in BLOCKS
+    ]
+    record = elsewhere(tuned_record(configs=configs))
+    shaped.clear()
+    assert relaunched(record, policies=COMPATIBLE, configs=configs) == ([], 32)
+    assert shaped == [32, 32]
+
+
+def test_exact_hit_is_not_compiled_twice(monkeypatch):
+    tried = refuse(monkeypatch)
+    assert relaunched(tuned_record()) == ([], 32)
+    assert tried == []
+
+
+# -- what another program's file gave
+
+
+def imported(record, *results):
+    """The record as an import leaves it: (block, time in µs or None) each, the first one chosen."""
+    identities = [tuned.config for tuned in record.configs]
+    by_block = {{v.name: v.value for v in each}["BLOCK"]: each for each in identities}
+    made = [
+        TunedConfig.imported(by_block[str(block)], method="imported:fla")
+        if time_us is None
+        else TunedConfig(by_block[str(block)], time_us, None, None, None, "imported:fla", None)
+        for block, time_us in results
+    ]
+    return replace(record, configs=tuple(made), chosen=made[0].config)
+
+
+def test_imported_winner_without_a_time_is_used_and_counted():
+    assert relaunched(imported(tuned_record(), (64, None))) == ([], 64)
+    found = launchkit.stats().configs
+    assert dict(found.inexact) == {"imported": 1}
+    assert found.tune_next[0].inexact == ("imported",)
+
+
+def test_imported_winner_that_does_not_fit_gives_way_to_the_next_best(monkeypatch):
+    tried = refuse(monkeypatch, 64)
+    record = imported(tuned_record(), (64, 1.0), (16, 3.0), (32, 2.0))
+    assert relaunched(record) == ([], 32)
+    assert tried == [64, 32]
+
+
+def test_imported_winner_that_does_not_fit_and_is_alone_is_tuned_instead(monkeypatch):
+    refuse(monkeypatch, 64)
+    assert relaunched(imported(tuned_record(), (64, None)))[0] == [16, 32, 64]
+
+
+def test_imported_winner_outside_the_live_list_is_tuned_instead():
+    assert relaunched(imported(tuned_record(), (64, None)), blocks=(16, 32))[0] == [16, 32]
+
+
+def test_what_is_tuned_here_replaces_an_imported_choice():
+    store = store_of(imported(tuned_record(), (64, None)))
+    for record in (tuned_record(),):
+        store.put(record)
+    assert relaunched(store) == ([], 32)
+    assert dict(launchkit.stats().configs.inexact) == {}
+
+
+def test_times_by_another_method_are_no_hint():
+    record = tuned_record()
+    graph = tuple(replace(tuned, method="graph") for tuned in record.configs)
+    assert relaunched(elsewhere(replace(record, configs=graph)), policies=COMPATIBLE)[0] == [
+        16,
+        32,
+        64,
+    ]
+
+
+def test_other_spelling_of_the_device_is_exact():
+    record = tuned_record()
+    spelled = replace(record.device, name=record.device.name.upper().replace("-", " "))
+    assert spelled != record.device
+    assert relaunched(replace(record, device=spelled)) == ([], 32)
+    assert dict(launchkit.stats().configs.inexact) == {}
+
+
+# -- rule 2: only what is in the live list is launched
+
+
+def with_choice(record, block, times_us=0.5, **options):
+    """The record with a config that the kernel does not have, as its choice."""
+    config = identify(triton.Config({"BLOCK": block}, **options).all_kwargs())
+    alien = replace(
+        record.configs[0], config=config, median_us=times_us, p20_us=times_us, p80_us=times_us
+    )
+    return replace(record, configs=(*record.configs, alien), chosen=config)
+
+
+@pytest.mark.parametrize("move", [lambda record: record, elsewhere], ids=["exact", "compatible"])
+@pytest.mark.parametrize("options", [{}, {"num_warps": 32}, {"num_stages": 7}], ids=str)
+def test_stored_config_outside_the_live_list_is_never_launched(move, options):
+    record = move(with_choice(tuned_record(), 4096, **options))
+    assert relaunched(record, policies=COMPATIBLE) == ([], 32)
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_warps": 32}, {"num_stages": 7}, {"maxnreg": 64}], ids=str
+)
+def test_config_that_differs_in_an_option_is_not_the_live_one(options):
+    record = with_choice(tuned_record(), 16, **options)
+    assert relaunched(elsewhere(record), policies=COMPATIBLE) == ([], 32)
+
+
+def test_record_without_a_live_config_is_a_miss():
+    record = elsewhere(tuned_record())
+    measured, _ = relaunched(record, blocks=(128, 256), policies=COMPATIBLE)
+    assert measured == [128, 256]
+    assert dict(launchkit.stats().configs.misses) == {"no stored config is live": 1}
+
+
+def test_failed_config_is_never_a_hint():
+    record = tuned_record()
+    failed = TunedConfig.failed(record.configs[2].config, "too big", method="eager")
+    record = replace(record, configs=(*record.configs[:2], failed))
+    measured, _ = relaunched(elsewhere(record), blocks=(64, 128), policies=COMPATIBLE)
+    assert measured == [64, 128]
+
+
+def test_hint_knows_only_some_live_configs_and_is_used():
+    assert relaunched(elsewhere(tuned_record()), blocks=(128, 64, 16), policies=COMPATIBLE) == (
+        [],
+        64,
+    )
+
+
+def test_nearer_record_without_a_live_config_gives_way_to_a_farther_one():
+    near, far = tuned_record(times={128: 1.0, 256: 2.0}), tuned_record()
+    store = store_of(other_version(near, "3.0.0"), elsewhere(other_version(far, "2.0.0")))
+    assert relaunched(store, policies={"device": "compatible", "toolchain": "any"}) == ([], 32)
+
+
+def test_configs_that_differ_in_a_hook_alone_are_tuned_and_not_stored():
+    hooks = []
+    configs = [
+        triton.Config({"BLOCK": 16}, pre_hook=lambda args, name=name: hooks.append(name))
+        for name in ("a", "b")
+    ]
+    store = store_of(tuned_record(), elsewhere(tuned_record()))
+    before = list(store.records())
+    measured, _ = relaunched(store, policies=COMPATIBLE, configs=configs, times={16: 1.0})
+    assert measured == [16, 16]
+    assert list(store.records()) == before
+    assert dict(launchkit.stats().configs.misses) == {"configs that differ in a hook alone": 1}
+
+
+@pytest.mark.parametrize("move", [lambda record: record, elsewhere], ids=["exact", "compatible"])
+def test_live_object_is_launched_so_that_its_hook_runs(move):
+    ran = []
+    configs = [
+        triton.Config({"BLOCK": block}, pre_hook=lambda args: ran.append(args["BLOCK"]))
+        for block in BLOCKS
+    ]
+    record = move(tuned_record())
+    assert relaunched(record, policies=COMPATIBLE, configs=configs) == ([], 32)
+    assert ran[-1] == 32
+
+
+def test_single_entry_runs_its_hook():
+    ran = []
+    configs = [
+        triton.Config({"BLOCK": block}, pre_hook=lambda args: ran.append(args["BLOCK"]))
+        for block in (16, 32)
+    ]
+    record = tuned_record(times={16: 1.0, 32: 2.0}, configs=configs)
+    ran.clear()
+    assert relaunched(record, configs=configs) == ([], 16)
+    assert ran == [16]
+
+
+# -- what is counted
+
+
+def test_use_says_what_to_tune_next():
+    record = elsewhere(other_version(another_n(tuned_record(), 60), "0.0.1"))
+    policies = {"device": "compatible", "toolchain": "any"}
+    relaunched(record, policies=policies, shapes={"n": launchkit.nearest(within=2)})
+    found = launchkit.stats().configs
+    assert dict(found.inexact) == {"device": 1, "toolchain": 1, "shape": 1}
+    (use,) = found.tune_next
+    assert use.kernel == "sample_kernels.copy"
+    assert use.key.startswith("n=64 ")
+    assert use.stored_key.startswith("n=60 ")
+    assert use.stored_device == "NVIDIA H100 PCIe"
+    assert use.stored_toolchain == "triton 0.0.1"
+    assert use.inexact == ("device", "toolchain", "shape")
+    assert "BLOCK=32" in use.config
+    assert "verify again" in str(launchkit.stats())
+
+
+def test_layers_reasons_and_seconds_are_counted(memory_store):
+    kernel = kernel_with(Bench(TIMES))
+    launched_block(kernel)
+    first = launchkit.stats(reset=True).configs
+    assert (dict(first.hits), dict(first.misses), first.tunings) == ({}, {"absent": 1}, 1)
+    assert first.tuning_s > 0
+    launched_block(kernel_with(Bench({})))
+    second = launchkit.stats().configs
+    assert dict(second.hits) == {"memory of this process": 1}
+    assert (second.tunings, second.tuning_s) == (0, 0.0)
+    assert second.saved_s > 0
