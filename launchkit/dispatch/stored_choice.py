@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
 from launchkit.dispatch import config_counts, feasibility, stores, tuning
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.question import Question
-from launchkit.keys import DeviceId, KernelId
-from launchkit.store import ConfigStore, Found, Miss, Wanted
+from launchkit.keys import KernelId
+from launchkit.store import Found, Wanted
 from launchkit.store.lookup import KernelPolicies
 
 logger = logging.getLogger("launchkit")
@@ -50,7 +50,6 @@ class StoredChoices:
         self._autotuner = autotuner
         self._kernel = kernel
         self._policies = policies
-        self._spellings: tuple[tuple[ConfigStore, DeviceId], tuple[DeviceId, ...]] | None = None
 
     def wanted(self, question: Question) -> Wanted:
         """Return the identity of the record that would answer exactly.
@@ -71,41 +70,26 @@ class StoredChoices:
         if not question.storable:
             return AMBIGUOUS
         wanted = self.wanted(question)
-        exact = self._exact(wanted)
+        exact = stores.exact_record(wanted)
         if isinstance(exact, Found):
-            method = tuning.method_of(self._autotuner)
-            decided = decides(exact.record, question.identities, method)
-            if decided is not None:
-                return _choice(exact, question, decided)
-            return self._hinted_choice([exact], question) or INCOMPLETE
+            return self._choice([exact], question) or INCOMPLETE
         policies = self._policies.over(stores.active_policies())
-        near = [] if policies.exact else stores.near_records(wanted, policies)
-        choice = self._hinted_choice(near, question)
+        near = stores.near_records(wanted, policies)
+        choice = self._choice(near, question)
         if choice is not None or not near:
             return choice or exact.reason
         live = set(question.identities)
         known = {tuned.config for found in near for tuned in found.record.configs}
         return INFEASIBLE if live & known else NOT_LIVE
 
-    def _exact(self, wanted: Wanted) -> Found | Miss:
-        """Return the record of exactly this launch, whatever spelling of the device's name it has."""
-        exact = stores.exact_record(wanted)
-        if isinstance(exact, Found):
-            return exact
-        place = (stores.active_store(), wanted.device)
-        if self._spellings is None or self._spellings[0] != place:
-            # Once: it reads all records of the kernel, and names do not change.
-            self._spellings = (place, stores.other_spellings(wanted))
-        for device in self._spellings[1]:
-            found = stores.exact_record(replace(wanted, device=device))
-            if isinstance(found, Found):
-                return found
-        return exact
-
-    def _hinted_choice(self, records: Iterable[Found], question: Question) -> StoredChoice | None:
+    def _choice(self, records: Iterable[Found], question: Question) -> StoredChoice | None:
         live, method = question.live, tuning.method_of(self._autotuner)
         refused: set[ConfigIdentity] = set()
         for found in records:
+            if not found.inexact:
+                decided = decides(found.record, question.identities, method)
+                if decided is not None:
+                    return _choice(found, question, decided)
             for tuned in _hints(found, question, method):
                 if tuned.config in refused:
                     continue

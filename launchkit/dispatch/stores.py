@@ -10,10 +10,10 @@ from types import TracebackType
 from launchkit import settings
 from launchkit.configs import ConfigIdentity, TunedRecord
 from launchkit.errors import StoreError
-from launchkit.keys import DeviceId, DevicePolicy, ToolchainPolicy
+from launchkit.keys import DevicePolicy, ToolchainPolicy
 from launchkit.store import ConfigStore, Found, MemoryStore, Miss, Policies, Wanted, open_store
 from launchkit.store.explaining import Explanation, explain
-from launchkit.store.lookup import find_exact, find_inexact, spellings
+from launchkit.store.lookup import find_exact, find_inexact
 from launchkit.store.places import Place
 
 logger = logging.getLogger("launchkit")
@@ -77,16 +77,6 @@ def near_records(wanted: Wanted, policies: Policies) -> list[Found]:
     except Exception as error:  # noqa: BLE001 - as above
         _warn_once("records_of", store, error)
         return []
-
-
-def other_spellings(wanted: Wanted) -> tuple[DeviceId, ...]:
-    """Return the other names under which the store knows the device; reads a kernel's records."""
-    store = active_store()
-    try:
-        return spellings(store, wanted)
-    except Exception as error:  # noqa: BLE001 - as above
-        _warn_once("records_of", store, error)
-        return ()
 
 
 def explanation(wanted: Wanted, configs: Sequence[ConfigIdentity]) -> Explanation | None:

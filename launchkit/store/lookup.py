@@ -47,11 +47,6 @@ class Policies:
         _check("device", self.device, get_args(DevicePolicy))
         _check("toolchain", self.toolchain, get_args(ToolchainPolicy))
 
-    @property
-    def exact(self) -> bool:
-        """Whether nothing but the exact identity is used."""
-        return self.device == self.toolchain == "exact" and not self.shapes
-
 
 @dataclass(frozen=True, slots=True)
 class KernelPolicies:
@@ -126,11 +121,9 @@ def find_exact(store: ConfigStore, wanted: Wanted) -> Found | Miss:
 def find_inexact(store: ConfigStore, wanted: Wanted, policies: Policies) -> Iterator[Found]:
     """Yield the records that policies allow beside the exact one, the nearest first.
 
-    Nearest: the key as it is before a near shape, then the device as it is before a compatible one,
+    Those of this device under another spelling of its name are exact. Nearest: the key as it is before a near shape, then the device as it is before a compatible one,
     then the toolchain by its versions, then the least ratio between shapes.
     """
-    if policies.exact:
-        return
     ranked = [
         (rank, record)
         for record in store.records_of(wanted.kernel.name, None if policies.shapes else wanted.key)
@@ -182,20 +175,6 @@ def _toolchain_distance(one: Toolchain, other: Toolchain) -> int:
     """Return 0 for equal and known versions, 1 for those of the same minor release, 2 for others."""
     policies: tuple[ToolchainPolicy, ...] = get_args(ToolchainPolicy)
     return next(place for place, policy in enumerate(policies) if same(one, other, policy))
-
-
-def spellings(store: ConfigStore, wanted: Wanted) -> tuple[DeviceId, ...]:
-    """Return the other identities under which the store has records of this kernel on this device.
-
-    Of the same product with the same resources, under another spelling of its name.
-    """
-    devices = {record.device for record in store.records_of(wanted.kernel.name)}
-    same_ones = (each for each in devices if same_device(each, wanted.device, "exact"))
-    return tuple(sorted((each for each in same_ones if each != wanted.device), key=_slug))
-
-
-def _slug(device: DeviceId) -> str:
-    return device.slug
 
 
 def layer_of(store: ConfigStore, record: TunedRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -255,8 +256,16 @@ def test_answer_to_another_question_is_a_miss(odd):
     assert isinstance(find(Odd(odd), wanted(), Policies()), Miss)
 
 
-def test_exact_policies_never_list_the_store(monkeypatch):
-    store = filled(record(n=1))
-    monkeypatch.setattr(store, "records_of", lambda name: pytest.fail("listed"))
-    monkeypatch.setattr(store, "records", lambda: pytest.fail("listed"))
-    assert isinstance(find(store, wanted(device=H200), Policies()), Miss)
+def test_policies_without_shapes_read_records_of_the_key_alone(monkeypatch):
+    store, asked = filled(record(n=1)), []
+    listing = store.records_of
+    monkeypatch.setattr(store, "records_of", lambda *what: asked.append(what) or listing(*what))
+    for policies in (Policies(), ANY):
+        assert isinstance(find(store, wanted(device=H200), policies), Miss)
+    assert asked == [(wanted().kernel.name, wanted().key)] * 2
+
+
+@pytest.mark.parametrize("name", ["nvidia h200", "H200", "NVIDIA_H200"])
+def test_other_spelling_of_the_device_is_exact(name):
+    spelled = record(device=replace(H200, name=name))
+    assert answer(Policies(), spelled) == (spelled, ())
