@@ -13,6 +13,8 @@ LaunchkitError
 ├── CaptureError          a launch would have to benchmark while a CUDA graph is captured
 ├── NotTunedError         LAUNCHKIT_REQUIRE_TUNED, and a launch has no tuned config
 ├── TuningFailedError     no config of a kernel could be run
+├── TuningStoppedError    a config broke the CUDA context; the process must restart
+├── ProtectionError       a kernel's arguments could not be copied before tuning wrote into them
 ├── UnexpectedCompileError  a strict watch_compiles saw a compilation or a tuning
 ├── VerifyError           LAUNCHKIT_VERIFY found a shortcut that differs from Triton
 ├── UnfingerprintableError  a value or function has no stable identity (a bypass, never fatal)
@@ -210,6 +212,41 @@ class TuningFailedError(LaunchkitError):
             "Add a config that needs less shared memory, fewer registers or fewer warps.",
             kernel=kernel,
             reasons=dict(reasons),
+        )
+
+
+class TuningStoppedError(LaunchkitError):
+    """A config did what CUDA does not recover from (an illegal memory access, say).
+
+    Every later use of the GPU in this process fails. ``config`` is that config, as text;
+    ``reason`` is what CUDA said.
+    """
+
+    def __init__(self, kernel: str, config: str, reason: str) -> None:
+        super().__init__(
+            f"tuning of {kernel} stopped at {config}: {reason}. No launch in this process can work "
+            "any more: restart it. Correct the kernel for this config, or take the config out of "
+            "its list; what was measured before is kept.",
+            kernel=kernel,
+            config=config,
+            reason=reason,
+        )
+
+
+class ProtectionError(LaunchkitError):
+    """Arguments that tuning would change could not be copied; nothing was launched with them.
+
+    ``bytes``: the size of the copy that fitted neither on ``device`` nor in host memory.
+    """
+
+    def __init__(self, kernel: str, bytes: int, device: str) -> None:  # noqa: A002 - a field's name
+        super().__init__(
+            f"tuning {kernel} would change its arguments, and a copy of {bytes} bytes fits neither "
+            f"on {device} nor in host memory. Free memory, tune with smaller arguments of the same "
+            'key, or give @launchkit.autotuned protect="none" if the launch may be repeated.',
+            kernel=kernel,
+            bytes=bytes,
+            device=device,
         )
 
 

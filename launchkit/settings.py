@@ -32,6 +32,10 @@ class Settings:
     """LAUNCHKIT_VERIFY: every shortcut is compared with what Triton would launch."""
     native: bool
     """LAUNCHKIT_NATIVE: launches take the C core where there is one."""
+    measure: str | None
+    """LAUNCHKIT_MEASURE: how configs are timed where a kernel does not say; None is Triton's way."""
+    progress: bool
+    """LAUNCHKIT_PROGRESS: tuning shows its progress on a terminal."""
     store: str | None
     """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
     manifest: str | None
@@ -74,6 +78,16 @@ def _patterns(name: str) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
+_MEASURES = ("eager", "eager+cold", "eager+warm", "graph", "graph+cold", "graph+warm")
+
+
+def _measure(name: str) -> str | None:
+    text = os.environ.get(name, "").strip().lower()
+    if text and text not in _MEASURES:
+        raise UsageError(f"{name}={text!r} is none of {', '.join(_MEASURES)}.", name=name)
+    return text or None
+
+
 def environment() -> dict[bytes, bytes]:
     """Return the live dictionary behind ``os.environ``, for whoever watches a variable of others.
 
@@ -93,6 +107,8 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "disable": ("LAUNCHKIT_DISABLE", _flag),
     "verify": ("LAUNCHKIT_VERIFY", _flag),
     "native": ("LAUNCHKIT_NATIVE", lambda name: _flag(name, default="1")),
+    "measure": ("LAUNCHKIT_MEASURE", _measure),
+    "progress": ("LAUNCHKIT_PROGRESS", lambda name: _flag(name, default="1")),
     "store": ("LAUNCHKIT_STORE", lambda name: os.environ.get(name) or None),
     "manifest": ("LAUNCHKIT_MANIFEST", lambda name: os.environ.get(name) or None),
     "device_policy": ("LAUNCHKIT_DEVICE_POLICY", lambda name: _choice(name, _DEVICE_POLICIES)),

@@ -9,6 +9,7 @@ from typing import Any
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launcher import launch_adopted
 from launchkit.dispatch.native.entries import Subscript
+from launchkit.dispatch.tuning_options import L2, Measure, Protect, TuningOptions
 from launchkit.errors import UsageError
 from launchkit.keys import DevicePolicy, ToolchainPolicy
 from launchkit.store.lookup import KernelPolicies, Policies
@@ -24,6 +25,7 @@ class AutotunedKernel(Subscript, seam.Autotuner):  # type: ignore[misc]
 
     declared_name: str | None = None
     policies = KernelPolicies()
+    tuning_options = TuningOptions()
     launches_through_launchkit = True
 
     def __repr__(self) -> str:
@@ -58,6 +60,10 @@ def autotuned(
     device: DevicePolicy | None = None,
     toolchain: ToolchainPolicy | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    measure: Measure | None = None,
+    l2: L2 | None = None,
+    protect: Protect = "auto",
+    check_outputs: bool | tuple[float, float] = False,
     **options: Any,
 ) -> Callable[[Any], AutotunedKernel]:
     """Decorate a ``@triton.jit`` kernel so that ``kernel[grid](...)`` tunes once and launches fast.
@@ -73,12 +79,22 @@ def autotuned(
             GPU and Triton, as in ``use_store``; None: as the process does.
         shapes: key argument → ``launchkit.buckets(...)`` or ``launchkit.nearest(...)``: which other
             values' stored configs it takes; a numeric argument that is no constexpr. Default: none.
+        measure: ``"eager"`` times launches one by one, ``"graph"`` replays of a CUDA graph, for
+            kernels that are launched so; by default as Triton does, or as LAUNCHKIT_MEASURE says.
+        l2: ``"cold"`` empties the L2 cache before each timed launch, ``"warm"`` leaves it; by
+            default what the way of measuring does (Triton's empties it, a graph leaves it).
+        protect: what keeps arguments as they were while configs are tried. ``"auto"`` copies and
+            restores those that the kernel changes, ``"copies"`` tries configs on clones of all,
+            ``"none"`` leaves it to ``restore_value`` and ``reset_to_zero``.
+        check_outputs: compare what the configs write on equal inputs, and exclude those that
+            differ from most; or the (relative, absolute) tolerance to do it with.
         options: further options of ``triton.autotune``, such as ``do_bench``.
 
     Raises:
         UsageError: ``configs`` holds something else, a name in ``key``, ``reset_to_zero`` or
             ``restore_value`` is no argument of the kernel, one in ``shapes`` is not in ``key`` or is a
-            constexpr, there is no such policy, or the installed Triton does not know an option.
+            constexpr, an option is none of its values or unknown to the installed Triton, or
+            ``do_bench`` is given beside ``measure`` or ``l2``.
     """
     known = inspect.signature(seam.Autotuner.__init__).parameters
     unknown = sorted(set(options) - set(known))
@@ -89,6 +105,11 @@ def autotuned(
             options=unknown,
         )
 
+    if options.get("do_bench") is not None and (measure is not None or l2 is not None):
+        raise UsageError(
+            "do_bench measures in a way of its own. Give it, or measure and l2.", option="do_bench"
+        )
+    tuning = TuningOptions(measure, l2, protect, check_outputs)
     _check_configs(configs)
     policies = KernelPolicies(device, toolchain, dict(shapes or {}))
     policies.over(Policies())  # raises for one that does not exist
@@ -110,6 +131,7 @@ def autotuned(
         )
         kernel.declared_name = name
         kernel.policies = policies
+        kernel.tuning_options = tuning
         return kernel
 
     return decorate

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
-from launchkit.dispatch import config_counts, feasibility, stores, tuning
+from launchkit.dispatch import config_counts, feasibility, stores, tuning, tuning_options
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.question import Question
 from launchkit.keys import KernelId
@@ -83,7 +83,7 @@ class StoredChoices:
         return INFEASIBLE if live & known else NOT_LIVE
 
     def _choice(self, records: Iterable[Found], question: Question) -> StoredChoice | None:
-        live, method = question.live, tuning.method_of(self._autotuner)
+        live, method = question.live, tuning_options.method_of(self._autotuner)
         refused: set[ConfigIdentity] = set()
         for found in records:
             if not found.inexact:

@@ -1,7 +1,8 @@
 """Tuning of one kernel for one launch: prune, protect inputs, measure, choose.
 
-Measures as Triton's Autotuner does (the same benchmark function, hooks, errors and order), but
-keeps no state on the Autotuner, so that two threads may tune different keys.
+Measures as Triton's Autotuner does (the same benchmark function, hooks and order) unless the
+kernel asks for another way, but keeps no state on the Autotuner, so that two threads may tune
+different keys.
 """
 
 from __future__ import annotations
@@ -13,25 +14,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from launchkit import clock
-from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose, identify
+from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.layers import triton_run
 from launchkit.dispatch.question import Arguments
+from launchkit.dispatch.tuning_calls import InputGuard, named_arguments
+from launchkit.dispatch.tuning_failures import BrokenContextError, CaptureFailedError
+from launchkit.dispatch.tuning_options import method_of, options_of, refuse_graph
+from launchkit.dispatch.tuning_progress import steps
+from launchkit.dispatch.tuning_protection import Protection
+from launchkit.dispatch.tuning_trials import Measured, Trials
 from launchkit.errors import TuningFailedError, UsageError
 from launchkit.keys import LaunchKey
-
-EAGER = "eager"
-"""How configs are timed: single launches, by the kernel's benchmark function."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One live config and what its measurement said."""
-
-    config: Any
-    timing: Any
-    """What the benchmark returned (milliseconds), as Triton keeps it; infinities for a failure."""
-    tuned: TunedConfig
 
 
 def prune(autotuner: Any, configs: Any, arguments: Arguments) -> list[Any]:
@@ -82,38 +75,110 @@ Keep: TypeAlias = Callable[[Sequence[TunedConfig], TunedConfig, float], None]
 """Takes what is to be stored: results, the best of them, and the seconds that they took."""
 
 
-def method_of(autotuner: Any) -> str:
-    """Return how a kernel's configs are timed; results by other methods do not count for it."""
-    return EAGER
-
-
 def tune(autotuner: Any, task: Task, known: TunedRecord | None, keep: Keep) -> Tuned:
     """Measure those configs that have no result yet, and choose among all.
 
+    The arguments are as before when it returns or raises, but for what ``reset_to_zero`` names
+    and what the kernel only writes.
+
     Raises:
         TuningFailedError: no config could be measured.
+        TuningStoppedError: a config broke the CUDA context; what was measured before is kept.
+        ProtectionError: an argument that would change could not be copied.
     """
-    start_ns = clock.now_ns()
-    old = {} if known is None else known.results(method_of(autotuner))
-    identified = list(zip(task.configs, task.identities, strict=True))
-    # Where each is known to have failed there is nothing to launch: they get another chance.
-    missing = [config for config, identity in identified if identity not in old]
-    fresh = {
-        id(config): _measure_one(autotuner, config, task.arguments)
-        for config in missing or task.configs
-    }
-    results = [fresh[id(c)].tuned if id(c) in fresh else old[i] for c, i in identified]
-    best = choose(results)
-    if best is None:
-        raise TuningFailedError(task.name, {t.text: t.error or "no time" for t in results})
-    timings = {
-        config: fresh[id(config)].timing if id(config) in fresh else timing_of(tuned)
-        for config, tuned in zip(task.configs, results, strict=True)
-    }
-    seconds = (clock.now_ns() - start_ns) / 1e9
-    keep(results, best, seconds)
-    config = task.configs[next(i for i, tuned in enumerate(results) if tuned is best)]
-    return Tuned(tuple(results), best, config, timings, seconds)
+    while True:
+        try:
+            return _Tuning(autotuner, task, known, keep).run()
+        except CaptureFailedError as error:
+            refuse_graph(autotuner, task.name, str(error))
+
+
+class _Tuning:
+    """One tuning of one key by one method."""
+
+    def __init__(self, autotuner: Any, task: Task, known: TunedRecord | None, keep: Keep) -> None:
+        self._autotuner, self._task, self._keep = autotuner, task, keep
+        self._start_ns = clock.now_ns()
+        self._method = method_of(autotuner)
+        self._old = {} if known is None else known.results(self._method)
+        self._fresh: dict[int, Measured] = {}
+        """Results by the place of their config in the task."""
+
+    def run(self) -> Tuned:
+        self._measure()
+        task, fresh = self._task, self._fresh
+        results = [
+            fresh[place].tuned if place in fresh else self._old[identity]
+            for place, identity in enumerate(task.identities)
+        ]
+        best = choose(results)
+        if best is None:
+            raise _failure(task, results, list(fresh.values()))
+        timings = {
+            config: fresh[place].timing if place in fresh else timing_of(results[place])
+            for place, config in enumerate(task.configs)
+        }
+        config = task.configs[next(i for i, tuned in enumerate(results) if tuned is best)]
+        seconds = self._seconds()
+        self._keep(results, best, seconds)
+        return Tuned(tuple(results), best, config, timings, seconds)
+
+    def _measure(self) -> None:
+        task, options = self._task, options_of(self._autotuner)
+        places = range(len(task.configs))
+        missing = [place for place in places if task.identities[place] not in self._old]
+        # Where each is known to have failed there is nothing to launch: all get another chance.
+        missing = missing or list(places)
+        with (
+            steps(task.name, task.key.text, len(missing)) as shown,
+            Protection(task.name, options.protect, task.arguments) as protection,
+        ):
+            trials = Trials(self._autotuner, task.name, self._method, options, protection)
+            self._let_the_known_speak(trials)
+            for place in missing:
+                try:
+                    measured = trials.run(place, task.configs[place], task.identities[place])
+                except BrokenContextError as error:
+                    self._keep_before_stopping(error.tuned)
+                    raise error.stopped from error.__cause__
+                self._fresh[place] = measured
+                shown.done(measured.tuned)
+            self._fresh = trials.without_outliers(self._fresh)
+
+    def _let_the_known_speak(self, trials: Trials) -> None:
+        """Compare new configs' outputs with that of the best one whose result is stored."""
+        task = self._task
+        known = [self._old[identity] for identity in task.identities if identity in self._old]
+        best = choose(known)
+        if best is not None:
+            place = task.identities.index(best.config)
+            agreed = sum(tuned.ok for tuned in known)
+            trials.compare_known(place, task.configs[place], best.config, agreed)
+
+    def _keep_before_stopping(self, failed: TunedConfig) -> None:
+        """Keep what is known, so that the next process does not run into the same config."""
+        results = {**self._old}
+        results.update((each.tuned.config, each.tuned) for each in self._fresh.values())
+        results[failed.config] = failed
+        live = [results[i] for i in dict.fromkeys(self._task.identities) if i in results]
+        best = choose(live)
+        if best is not None:
+            self._keep(live, best, self._seconds())
+
+    def _seconds(self) -> float:
+        return (clock.now_ns() - self._start_ns) / 1e9
+
+
+def _failure(task: Task, results: Sequence[TunedConfig], fresh: Sequence[Measured]) -> Exception:
+    """Return what to raise where no config could be measured."""
+    errors = [each.error for each in fresh]
+    first = errors[0] if errors else None
+    alike = {None if e is None else (type(e), str(e)) for e in errors}
+    if first is not None and len(alike) == 1 and len(errors) == len(results):
+        return first  # the same for every config: the launch is wrong, not the configs
+    failed = TuningFailedError(task.name, {t.text: t.error or "no time" for t in results})
+    failed.__cause__ = first
+    return failed
 
 
 def timing_of(tuned: TunedConfig) -> list[float]:
@@ -124,106 +189,7 @@ def timing_of(tuned: TunedConfig) -> list[float]:
 
 def finish(autotuner: Any, config: Any, arguments: Arguments) -> None:
     """Reset what the kernel accumulates into, as Triton does between tuning and launch."""
-    guard = _InputGuard(autotuner)
-    guard.reset(_named(autotuner, config, arguments))
-
-
-def _named(autotuner: Any, config: Any, arguments: Arguments) -> dict[str, Any]:
-    args, kwargs = arguments
-    positional = dict(zip(autotuner.arg_names, args, strict=False))
-    return {**positional, **kwargs, **config.all_kwargs()}
-
-
-def _measure_one(autotuner: Any, config: Any, arguments: Arguments) -> Measured:
-    call, count = _kernel_call(autotuner, config, arguments)
-    identity = identify(config.all_kwargs())
-    try:
-        timing = autotuner.do_bench(call, quantiles=(0.5, 0.2, 0.8))
-    except seam.CONFIG_ERRORS as error:
-        reason = f"{type(error).__name__}: {error}"
-        return Measured(
-            config,
-            [math.inf] * 3,
-            TunedConfig.failed(identity, reason, method=method_of(autotuner)),
-        )
-    times_us = [t * 1e3 for t in timing] if isinstance(timing, (list, tuple)) else timing * 1e3
-    tuned = TunedConfig.measured(
-        identity, times_us, reps=count() or None, method=method_of(autotuner)
-    )
-    return Measured(config, timing, tuned)
-
-
-def _kernel_call(
-    autotuner: Any, config: Any, arguments: Arguments
-) -> tuple[Callable[[], None], Callable[[], int]]:
-    args, kwargs = arguments
-    clash = kwargs.keys() & config.kwargs.keys()
-    if clash:
-        raise ValueError(
-            f"Conflicting meta-parameters: {', '.join(sorted(clash))}. "
-            "Make sure that you don't re-define auto-tuned symbols."
-        )
-    current = {**kwargs, **config.all_kwargs()}
-    named = _named(autotuner, config, arguments)
-    guard = _InputGuard(autotuner)
-    calls = 0
-
-    def call() -> None:
-        nonlocal calls
-        calls += 1
-        if config.pre_hook:
-            config.pre_hook(named)
-        guard.enter(named)
-        try:
-            triton_run(autotuner.fn)(*args, **current)
-        except Exception as error:
-            guard.leave(named, error)
-            raise
-        guard.leave(named, None)
-
-    return call, lambda: calls
-
-
-class _InputGuard:
-    """reset_to_zero and restore_value of one measurement, with its copies kept to itself."""
-
-    def __init__(self, autotuner: Any) -> None:
-        self._autotuner = autotuner
-        self._own_enter = not getattr(autotuner, "user_defined_pre_hook", False)
-        self._own_leave = not getattr(autotuner, "user_defined_post_hook", False)
-        self._copies: dict[str, Any] = {}
-
-    def enter(self, named: dict[str, Any]) -> None:
-        if not self._own_enter:
-            self._autotuner.pre_hook(named)
-            return
-        # Copied before it is zeroed: an argument may be in both lists.
-        self._copies = {
-            name: named[name].clone()
-            for name in self._autotuner.restore_value
-            if named.get(name) is not None
-        }
-        self._zero(named, self._autotuner.reset_to_zero)
-
-    def leave(self, named: dict[str, Any], error: Exception | None) -> None:
-        if not self._own_leave:
-            self._autotuner.post_hook(named, exception=error)
-            return
-        for name, saved in self._copies.items():
-            named[name].copy_(saved)
-        self._copies = {}
-
-    def reset(self, named: dict[str, Any]) -> None:
-        if not self._own_enter:
-            self._autotuner.pre_hook(named, reset_only=True)
-            return
-        kept = set(self._autotuner.restore_value)
-        self._zero(named, [name for name in self._autotuner.reset_to_zero if name not in kept])
-
-    def _zero(self, named: dict[str, Any], names: Sequence[str]) -> None:
-        for name in names:
-            if named.get(name) is not None:
-                named[name].zero_()
+    InputGuard(autotuner).reset(named_arguments(autotuner, config, arguments))
 
 
 def announce_choice(

@@ -31,6 +31,8 @@ MADE = [
     errors.CaptureError("a.kernel"),
     errors.NotTunedError("a.kernel", "n=1", "absent", "nothing is stored"),
     errors.TuningFailedError("a.kernel", {"BLOCK=1": "too big"}),
+    errors.TuningStoppedError("a.kernel", "BLOCK=1", "an illegal memory access"),
+    errors.ProtectionError("a.kernel", 2**40, "cuda:0"),
     errors.VerifyError("differs", kernel="a.kernel"),
     errors.UnexpectedCompileError("a.kernel", "compilation", "n became 1"),
     errors.UnfingerprintableError("key", "no text"),
