@@ -126,6 +126,11 @@ class TunedConfig:
         """The config for people: ``BLOCK=128 num_warps=4``."""
         return config_text(self.config)
 
+    @property
+    def needed(self) -> Resource | None:
+        """The resource that it lacked, if that is why it failed."""
+        return needed(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
