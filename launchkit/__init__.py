@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from launchkit.dispatch.stats import count_launches as count_launches
     from launchkit.dispatch.stats import stats as stats
     from launchkit.dispatch.stores import use_store as use_store
+    from launchkit.dispatch.warming import WarmReport as WarmReport
+    from launchkit.dispatch.warming import warm as warm
     from launchkit.dispatch.watching import watch_compiles as watch_compiles
     from launchkit.errors import LaunchkitError as LaunchkitError
     from launchkit.profiling.launch_profile import LaunchProfile as LaunchProfile
@@ -51,6 +53,7 @@ _HOMES = {
     "LaunchkitError": "launchkit.errors",
     "MemoryStore": "launchkit.store",
     "TunedConfig": "launchkit.configs",
+    "WarmReport": "launchkit.dispatch.warming",
     "annotate": "launchkit.profiling.ranges",
     "autotuned": "launchkit.dispatch.decorator",
     "buckets": "launchkit.store",
@@ -69,6 +72,7 @@ _HOMES = {
     "stats": "launchkit.dispatch.stats",
     "uninstall": "launchkit.dispatch.install",
     "use_store": "launchkit.dispatch.stores",
+    "warm": "launchkit.dispatch.warming",
     "watch_compiles": "launchkit.dispatch.watching",
 }
 _MODULES = ("errors", "hostonly", "kernels")
@@ -82,6 +86,7 @@ __all__ = [
     "LaunchkitError",
     "MemoryStore",
     "TunedConfig",
+    "WarmReport",
     "annotate",
     "autotuned",
     "buckets",
@@ -103,6 +108,7 @@ __all__ = [
     "stats",
     "uninstall",
     "use_store",
+    "warm",
     "watch_compiles",
 ]
 

@@ -7,7 +7,7 @@ for tests.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -162,6 +162,11 @@ def unknown_variables() -> tuple[str, ...]:
 def foreign_variables(names: Sequence[str]) -> dict[str, str]:
     """Return those of other programs' variables that are set to something."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment with some variables set, for a process that it starts."""
+    return {**os.environ, **changes}
 
 
 def installs_on_import() -> bool:

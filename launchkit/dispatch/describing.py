@@ -233,7 +233,7 @@ def describe_grid(
     by_config = {}
     for config in configs:
         meta = {**bound, **config.all_kwargs()}
-        digest = config_digest(names, config.kwargs)
+        digest = config_digest(names, meta)
         dims = _answer(grid, _with_heuristics(parts, meta))
         if digest is not None and dims is not None:
             by_config[digest] = dims
@@ -241,7 +241,10 @@ def describe_grid(
 
 
 def config_digest(names: Sequence[str], values: Mapping[str, Any]) -> str | None:
-    """Return what stands for the values of a config in a grid's record; None for odd values."""
+    """Return what stands for a config's values of ``names`` in a grid's record; None for odd ones.
+
+    ``values`` are what a grid function is given: a name that a config leaves out has its default.
+    """
     try:
         encoded = [encode_value(name, values[name]) for name in names if name in values]
     except UnfingerprintableError:

@@ -68,6 +68,15 @@ class HeuristicLauncher(AutotunedLauncher):
             return super()._launch_chosen(choice, grid, args, kwargs)
         return self._launch_with(config, grid, args, kwargs)
 
+    def warm_chosen(
+        self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Compile and load the variant of a config, and keep its plan; launch nothing."""
+        self._run_pre_hook(choice.config, grid, args, kwargs)
+        full = {**kwargs, **choice.config.all_kwargs()}
+        apply_heuristics(self._parts.inner_heuristics, grid, args, full)
+        self._inner.warm(grid, args, full)
+
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
         plan = None if self._choices is None else self._choices.find(args, kwargs)
@@ -96,6 +105,12 @@ class OuterHeuristicLauncher(Launcher):
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call every heuristic, and launch what is below, fast or slow."""
         return self._launch(grid, *args, **kwargs)
+
+    def warm(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compile and load what a launch would launch, and keep its plan; launch nothing."""
+        full = dict(kwargs)
+        apply_heuristics(self._parts.outer_heuristics, grid, args, full)
+        self._below.warm(grid, args, full)
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launchkit import settings
-from launchkit.dispatch import counting, launch_notes, placing
+from launchkit.dispatch import counting, launch_notes, placing, requiring
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.dispatch.keeping import keep_plan, make_core, renew
@@ -22,7 +22,7 @@ from launchkit.dispatch.native.fronts import MISS
 from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.verifying import verify_launch
-from launchkit.errors import LaunchkitError, UnfingerprintableError
+from launchkit.errors import LaunchkitError, UnfingerprintableError, UsageError
 
 LaunchFn = Callable[..., Any]
 """Called as ``fn(grid, *args, **kwargs)``; returns the compiled kernel, as Triton does."""
@@ -131,6 +131,20 @@ class Launcher(Entry):
             return None
         return placing.other_device(self.name, self._parts.jit.arg_names, args, kwargs)
 
+    def warm(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compile and load what a launch would launch, and keep its plan; launch nothing.
+
+        A config is looked up, never tuned.
+
+        Raises:
+            UsageError: only a launch can do that.
+            NotTunedError: no config is known.
+        """
+        raise UsageError(f"{self.name}: {self._why_cold()}. Launch it once before serving.")
+
+    def _why_cold(self) -> str:
+        return counting.INTERPRETED if seam.interpreting() else "its launches are Triton's own"
+
     @property
     def parts(self) -> KernelParts:
         """The layers of the kernel."""
@@ -154,6 +168,9 @@ class TritonLauncher(Launcher):
         if reason != counting.DISABLED:
             self.link(_always_miss)
 
+    def _why_cold(self) -> str:
+        return self.reason
+
     def _plain(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = super()._plain(grid, *args, **kwargs)
         counting.through_triton(self.name, self.reason)
@@ -176,6 +193,12 @@ class JitLauncher(Launcher):
         reason = keep_plan(self._core, self._parts.jit, compiled, args, kwargs)
         counting.through_triton(self.name, reason)
         return compiled
+
+    def warm(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compile and load what a launch would launch, and keep its plan; launch nothing."""
+        jit = self._parts.jit
+        compiled = loaded(seam.compiled_variant(jit, args, kwargs))
+        keep_plan(self._core, jit, compiled, args, kwargs)
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
@@ -279,24 +302,50 @@ class AutotunedLauncher(Launcher):
             renew(self._choices, args, kwargs, choice.configs, lambda: choice)
         return choice
 
+    def warm(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compile and load what a launch would launch, and keep its plan; launch nothing."""
+        with requiring.tuning_forbidden():
+            choice = self.choice(grid, args, kwargs)
+        if choice is None:
+            raise UsageError(f"{self.name}: {counting.NO_CONFIG}. Launch it once before serving.")
+        self.warm_chosen(choice, grid, args, kwargs)
+
+    def warm_chosen(
+        self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Compile and load the variant of a config, and keep its plan; launch nothing."""
+        self._run_pre_hook(choice.config, grid, args, kwargs)
+        chosen = choice.config.all_kwargs()
+        compiled = loaded(seam.compiled_variant(self._parts.jit, args, {**kwargs, **chosen}))
+        self._keep(compiled, choice, args, kwargs)
+
     def _launch_chosen(
         self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        core, config = self._core, choice.config
+        self._run_pre_hook(choice.config, grid, args, kwargs)
+        # Asked after the hook, which may change its config.
+        chosen = choice.config.all_kwargs()
+        run = triton_run(self._tuner.fn)
+        compiled = run(*args, grid=grid, warmup=False, **kwargs, **chosen)
+        counting.through_triton(self.name, self._keep(compiled, choice, args, kwargs))
+        return compiled
+
+    def _run_pre_hook(
+        self, config: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if config.pre_hook is not None:
             named = {**dict(zip(self._tuner.arg_names, args, strict=False)), **kwargs}
             config.pre_hook({**named, "grid": grid, "warmup": False, **config.all_kwargs()})
-        # Asked again: a hook may change its config.
-        chosen = config.all_kwargs()
-        run = triton_run(self._tuner.fn)
-        compiled = run(*args, grid=grid, warmup=False, **kwargs, **chosen)
-        reason = counting.PRE_HOOK
-        if config.pre_hook is None:
-            reason = keep_plan(
-                core, self._parts.jit, compiled, args, kwargs, choice, premises=self.premises
-            )
-        counting.through_triton(self.name, reason)
-        return compiled
+
+    def _keep(
+        self, compiled: Any, choice: ConfigPin, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        """Keep a plan where that is allowed; return why the launch went through Triton."""
+        if choice.config.pre_hook is not None:
+            return counting.PRE_HOOK
+        return keep_plan(
+            self._core, self._parts.jit, compiled, args, kwargs, choice, premises=self.premises
+        )
 
     def _choose(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConfigPin | None:
         """Return the config to launch with; None: Triton's Autotuner has to find it."""
@@ -325,3 +374,11 @@ class AutotunedLauncher(Launcher):
 def clash(config: Any, kwargs: Mapping[str, Any]) -> bool:
     """Tell whether a caller gives what the config gives; Triton says what is wrong with it."""
     return not kwargs.keys().isdisjoint(config.all_kwargs())
+
+
+def loaded(compiled: Any) -> Any:
+    """Return a compiled kernel with its code on the device, as its first launch would load it."""
+    compiled = getattr(compiled, "result", lambda: compiled)()  # of an asynchronous compilation
+    if compiled is not None:
+        seam.bind_launch(compiled)
+    return compiled

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from launchkit import settings
 
-_allowed: ContextVar[bool] = ContextVar("launchkit_tuning_allowed", default=False)
+_allowed: ContextVar[bool | None] = ContextVar("launchkit_tuning_allowed", default=None)
 
 
 @contextlib.contextmanager
@@ -24,6 +24,20 @@ def tuning_allowed() -> Iterator[None]:
         _allowed.reset(token)
 
 
+@contextlib.contextmanager
+def tuning_forbidden() -> Iterator[None]:
+    """Let launches of this thread tune nothing inside the block, whatever the settings say.
+
+    What would tune raises NotTunedError.
+    """
+    token = _allowed.set(False)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
 def must_be_tuned() -> bool:
     """Tell whether a launch may only take a config that is known already."""
-    return settings.current().require_tuned and not _allowed.get()
+    allowed = _allowed.get()
+    return settings.current().require_tuned if allowed is None else not allowed

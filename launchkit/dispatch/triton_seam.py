@@ -32,13 +32,9 @@ from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, Toolchain
 
 __all__ = [
-    "Autotuner",
-    "CompiledKernel",
-    "Heuristics",
-    "JITFunction",
-    "triton_constexpr",
+    "Autotuner", "CompiledKernel", "Heuristics", "JITFunction", "knobs", "triton_constexpr",
     "triton_dtype",
-]
+]  # fmt: skip
 
 CONFIG_ERRORS: tuple[type[BaseException], ...] = tuple(
     error

@@ -19,7 +19,7 @@ from launchkit.dispatch import launch_notes, manifest_recording
 from launchkit.dispatch.manifest import Manifest, dump, read_manifest
 from launchkit.errors import BadDocumentError, UsageError
 
-pytestmark = pytest.mark.usefixtures("host", "each_core")
+pytestmark = pytest.mark.usefixtures("host")
 
 X = torch.arange(96.0)
 
@@ -77,6 +77,7 @@ def test_alignment_class_is_recorded(path):
     assert entry["args"][1]["alignment"] >= 16
 
 
+@pytest.mark.usefixtures("each_core")
 def test_each_kind_is_recorded_once(path):
     kernel = fresh(manifest_kernels.plain)
     with launchkit.record_manifest(path) as recording:
@@ -87,6 +88,7 @@ def test_each_kind_is_recorded_once(path):
     assert len(recorded(path)) == 4
 
 
+@pytest.mark.usefixtures("each_core")
 def test_a_known_launch_is_not_looked_at(path, monkeypatch):
     kernel = fresh(manifest_kernels.plain)
     launchkit.launch(kernel, (2,), X, X, 64, 1, 0.5, BLOCK=16)
@@ -111,6 +113,7 @@ def test_grid_function_is_recorded_for_each_config(path):
     assert "BLOCK" not in entry["kwargs"]
 
 
+@pytest.mark.usefixtures("each_core")
 def test_heuristics_below_and_above_are_recorded_at_the_autotuner(path):
     kernel = fresh(manifest_kernels.layered)
     with launchkit.record_manifest(path):
@@ -123,6 +126,7 @@ def test_heuristics_below_and_above_are_recorded_at_the_autotuner(path):
     assert second["args"][0]["alignment"] == 4
 
 
+@pytest.mark.usefixtures("each_core")
 def test_functions_tuples_and_descriptors_are_recorded(path):
     with launchkit.record_manifest(path):
         launchkit.launch(
@@ -139,6 +143,7 @@ def test_functions_tuples_and_descriptors_are_recorded(path):
     assert descriptor["args"][0]["block_shape"] == [16, 16]
 
 
+@pytest.mark.usefixtures("each_core")
 def test_frozen_launch_is_recorded(path):
     with launchkit.record_manifest(path):
         launchkit.freeze(

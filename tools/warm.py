@@ -1,0 +1,44 @@
+"""``launchkit warm``: compiles every launch of a manifest before a program serves. A command.
+
+Exit codes: 0 nothing would compile or tune, 1 something would, 2 bad use.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import launchkit
+from launchkit import jsonio
+from launchkit.tools import manifests
+
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes that compile; 0 for none. Default: up to 8, by the CPUs."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a summary.")]
+
+
+def command(
+    manifest: manifests.ManifestPath,
+    workers: Workers = None,
+    store: manifests.StorePlace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile every launch of a manifest into Triton's disk cache, with its stored config.
+
+    Launches nothing and tunes nothing. A program that calls launchkit.warm() on the same manifest
+    then finds everything compiled, and loads it before its first request. The modules that the
+    manifest names are imported.
+    """
+    found = manifests.read(manifest)
+    if store is not None:
+        launchkit.use_store(store)
+    with manifests.progress(len(found.entries), "warm") as done:
+        report = launchkit.warm(found, workers=workers, progress=lambda entry: done(entry.kernel))
+    if as_json:
+        typer.echo(jsonio.dumps(report.as_dict()), nl=False)
+    else:
+        typer.echo(str(report))
+    raise typer.Exit(0 if report.ready else 1)
