@@ -218,8 +218,13 @@ class TunedRecord:
 
         A config that lacked a resource would lack it by every method.
         """
-        lacking = {tuned.config: tuned for tuned in self.configs if needed(tuned) is not None}
-        return lacking | {tuned.config: tuned for tuned in self.configs if tuned.method == method}
+        found: dict[ConfigIdentity, TunedConfig] = {}
+        for tuned in self.configs:
+            if tuned.method == method:
+                found[tuned.config] = tuned
+            elif needed(tuned) is not None:
+                found.setdefault(tuned.config, tuned)
+        return found
 
 
 def merge_records(old: TunedRecord, new: TunedRecord) -> TunedRecord:

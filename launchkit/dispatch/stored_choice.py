@@ -145,9 +145,9 @@ def _choice(found: Found, question: Question, tuned: TunedConfig) -> StoredChoic
     inexact = (*found.inexact, "imported") if tuned.foreign else found.inexact
     results = found.record.results(tuned.method)
     timings = {
-        live[config]: tuning.timing_of(result)
-        for config, result in results.items()
-        if config in live
+        config: tuning.timing_of(results[identity])
+        for identity, config in live.items()
+        if identity in results
     }
     return StoredChoice(live[tuned.config], tuned.config, found, inexact, timings)
 
