@@ -15,6 +15,7 @@ from rich.progress import Progress
 from launchkit.tools import (
     bench_copy,
     bench_differential,
+    bench_fuzz,
     bench_indices,
     bench_layer,
     bench_libraries,
@@ -42,6 +43,7 @@ app.command("indices")(bench_indices.indices)
 app.command("layer")(bench_layer.layer)
 app.command("libraries")(bench_libraries.libraries)
 app.command("differential")(bench_differential.differential)
+app.command("fuzz")(bench_fuzz.fuzz)
 app.command("soak")(bench_soak.soak)
 
 _VARIANTS = {

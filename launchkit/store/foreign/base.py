@@ -19,6 +19,7 @@ LIMIT_BYTES = 16 * 2**20
 """No larger file of another program is read."""
 LIMIT_FILES = 50_000
 """No tree with more files of a format is read."""
+_LIMIT_TEXT = 300
 
 OPTIONS: Mapping[str, str] = {
     "kernel": "--kernel NAME --digest HEX",
@@ -38,8 +39,17 @@ OPTIONS: Mapping[str, str] = {
 """The command line's option for each field of a ForeignContext."""
 
 
+def shortened(text: str) -> str:
+    """Return ``text`` for a report: its first 300 characters, and no lone surrogate."""
+    plain = text[:_LIMIT_TEXT].encode("utf-8", "backslashreplace").decode()
+    return plain if len(text) <= _LIMIT_TEXT else f"{plain}…"
+
+
 class RefusedError(Exception):
     """An entry that cannot be taken, and why. Never leaves this package."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(shortened(reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +119,9 @@ class Found:
 def attempt(source: str, make: Callable[[], TunedRecord]) -> Found | Skipped:
     """Return the record that ``make`` gives, or why it gave none."""
     try:
-        return Found(source, make())
+        return Found(shortened(source), make())
     except RefusedError as refusal:
-        return Skipped(source, str(refusal))
+        return Skipped(shortened(source), str(refusal))
 
 
 Findings: TypeAlias = Iterator["Found | Skipped"]

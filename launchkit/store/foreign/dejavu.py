@@ -20,6 +20,7 @@ from launchkit.store.foreign.base import (
     RefusedError,
     Skipped,
     attempt,
+    shortened,
 )
 from launchkit.store.foreign.files import files_at, load, mapping
 from launchkit.store.foreign.text import printed_values, strings_of, typed
@@ -48,8 +49,10 @@ def read(path: Path, context: ForeignContext) -> Findings:
             content = load(file)
             entries = mapping(content.get("cache"), "its cache")
         except RefusedError as refusal:
-            yield Skipped(str(file), str(refusal))
+            yield Skipped(shortened(str(file)), str(refusal))
             continue
+        if not entries:
+            yield Skipped(shortened(str(file)), "it has no entries")
         for key, config in entries.items():
             make = partial(_record, content, key, config, place, context)
             yield attempt(f"{file}: {key}", make)

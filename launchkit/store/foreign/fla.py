@@ -21,6 +21,7 @@ from launchkit.store.foreign.base import (
     RefusedError,
     Skipped,
     attempt,
+    shortened,
 )
 from launchkit.store.foreign.files import files_at, load, mapping, sequence
 from launchkit.store.foreign.values import (
@@ -44,10 +45,14 @@ def read(path: Path, context: ForeignContext) -> Findings:
         try:
             content, entries = _opened(file, function)
         except RefusedError as refusal:
-            yield Skipped(str(file), str(refusal))
+            yield Skipped(shortened(str(file)), str(refusal))
             continue
         if content.get("default_config") is not None:
-            yield Skipped(f"{file}: default_config", "it is for any key, and a record is for one")
+            yield Skipped(
+                shortened(f"{file}: default_config"), "it is for any key, and a record is for one"
+            )
+        if not entries:
+            yield Skipped(shortened(str(file)), "it has no entries")
         for digest, entry in entries.items():
             yield attempt(f"{file}: {digest}", partial(_record, digest, entry, content, context))
 

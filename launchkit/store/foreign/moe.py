@@ -20,6 +20,7 @@ from launchkit.store.foreign.base import (
     RefusedError,
     Skipped,
     attempt,
+    shortened,
 )
 from launchkit.store.foreign.files import files_at, load, mapping
 from launchkit.store.foreign.moe_names import MoeName, served_names
@@ -50,9 +51,11 @@ def read(flavour: str, path: Path, context: ForeignContext) -> Findings:
             name = _name(file, context, single)
             content = load(file)
         except RefusedError as refusal:
-            yield Skipped(str(file), str(refusal))
+            yield Skipped(shortened(str(file)), str(refusal))
             continue
         triton = content.pop("triton_version", _folder_version(file))
+        if not content:
+            yield Skipped(shortened(str(file)), "it has no entries")
         for count, config in content.items():
             make = partial(_record, flavour, name, count, config, triton, context)
             yield attempt(f"{file}: {count}", make)

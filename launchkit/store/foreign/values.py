@@ -16,6 +16,7 @@ from launchkit.store.foreign.base import OPTIONS, ForeignContext, RefusedError
 FIELDS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
 """What a Triton config has besides its keyword arguments."""
 _DTYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+\-]{0,63}")
 
 
 def key_value(name: str, value: object) -> KeyValue:
@@ -110,9 +111,6 @@ def toolchain(context: ForeignContext, said: object) -> Toolchain:
     if context.toolchain is not None and context.toolchain.triton != said:
         raise RefusedError(f"it is of Triton {said}, not of {context.toolchain.triton}")
     return Toolchain(said)
-
-
-_VERSION = re.compile(r"[0-9][0-9A-Za-z.+\-]{0,63}")
 
 
 def measured(

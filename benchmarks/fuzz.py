@@ -1,0 +1,162 @@
+"""``launchkit bench fuzz``: readers of files against files that somebody broke or forged.
+
+Each input is a valid file changed at random. A reader may refuse it with the exception that it
+documents; whatever it takes must pass the rules again, written apart from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launchkit import clock
+from launchkit.benchmarks import fuzz_watch
+from launchkit.benchmarks.fuzz_run import Counts, run_one
+from launchkit.benchmarks.fuzz_targets import TARGETS
+from launchkit.errors import LaunchkitError, UsageError
+
+_CHUNK = 250
+"""Inputs that a process takes of one target at a time."""
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    target: str
+    first: int
+    inputs: int
+    seed: int
+
+
+def measure(
+    targets: Sequence[str] = tuple(TARGETS),
+    inputs: int = 100_000,
+    seed: int = 0,
+    processes: int = 1,
+    advance: Callable[[int], None] = lambda inputs: None,
+) -> dict[str, Any]:
+    """Feed random inputs to the named readers and return what they came to, as JSON values.
+
+    Args:
+        targets: names in ``fuzz_targets.TARGETS``.
+        inputs: in all, spread evenly over the targets.
+        seed: the same seed makes the same inputs, with any number of processes.
+        processes: how many work at once.
+        advance: called with a number of finished inputs, for progress.
+
+    Raises:
+        UsageError: an unknown target, or a number below 1.
+        LaunchkitError: a process died.
+    """
+    from launchkit.benchmarks import machine
+
+    _check(targets, inputs, processes)
+    start_ns = clock.now_ns()
+    found = {name: Counts(name) for name in targets}
+    peak_bytes = 0
+    for counts, peak in _run_all(list(_chunks(targets, inputs, seed)), processes):
+        advance(counts.inputs)
+        found[counts.target].add(counts)
+        peak_bytes = max(peak_bytes, peak)
+    for counts in found.values():
+        counts.failures.sort(key=lambda failure: failure["seed"])
+    rows = [counts.as_dict() for counts in found.values()]
+    limits = {"seconds": fuzz_watch.LIMIT_S, "memory_bytes": fuzz_watch.MEMORY_BYTES}
+    return {
+        "machine": {**machine.facts(), "gpu": None},
+        "method": {"seed": seed, "processes": processes, "limits_per_input": limits},
+        "inputs": sum(row["inputs"] for row in rows),
+        "accepted": sum(row["accepted"] for row in rows),
+        "failures": sum(row["failures"] for row in rows),
+        "peak_bytes": peak_bytes,
+        "wall_s": round((clock.now_ns() - start_ns) / 1e9, 1),
+        "rows": rows,
+    }
+
+
+def replay(seed: str) -> dict[str, Any]:
+    """Run one input again, by a failure's ``seed``, and return its row.
+
+    Raises UsageError for a seed of another form.
+    """
+    target = seed.split(":")[1] if seed.count(":") == 2 else ""
+    if target not in TARGETS:
+        raise UsageError(f"{seed!r} is no input's seed. Give one from a result's failures.")
+    counts = Counts(target)
+    with tempfile.TemporaryDirectory(prefix="launchkit-fuzz-") as sandbox:
+        run_one(target, seed, Path(sandbox), counts)
+    return counts.as_dict()
+
+
+def _check(targets: Sequence[str], inputs: int, processes: int) -> None:
+    unknown = [name for name in targets if name not in TARGETS]
+    if unknown:
+        raise UsageError(f"no target named {', '.join(unknown)}. There are: {', '.join(TARGETS)}.")
+    if inputs < 1 or processes < 1:
+        raise UsageError("inputs and processes must be at least 1. Give larger ones.")
+
+
+def _chunks(targets: Sequence[str], inputs: int, seed: int) -> Iterator[_Chunk]:
+    shares = [
+        inputs // len(targets) + (turn < inputs % len(targets)) for turn in range(len(targets))
+    ]
+    for first in range(0, max(shares), _CHUNK):
+        for name, share in zip(targets, shares, strict=True):
+            if first < share:
+                yield _Chunk(name, first, min(_CHUNK, share - first), seed)
+
+
+def _run_all(chunks: list[_Chunk], processes: int) -> Iterator[tuple[Counts, int]]:
+    # Spawned: a fork would have the memory of the parent, whose torch a limit must not count.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context) as pool:
+        try:
+            for done in as_completed([pool.submit(_run, chunk) for chunk in chunks]):
+                yield done.result()
+        except BrokenProcessPool as error:
+            raise LaunchkitError(
+                "a process died, of an input that needs too much memory for one. Run it again with "
+                "--processes 1 and one --target after the other to find it."
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@functools.cache
+def _place() -> tempfile.TemporaryDirectory[str]:
+    """Make this process's sandbox; it goes with the process."""
+    logging.getLogger("launchkit").setLevel(logging.CRITICAL)
+    return tempfile.TemporaryDirectory(prefix="launchkit-fuzz-")
+
+
+@functools.cache
+def _watch() -> fuzz_watch.Watch:
+    fuzz_watch.limit_memory()
+    return fuzz_watch.Watch(Path(_place().name))
+
+
+@functools.cache
+def _warm_up(target: str) -> None:
+    """Load what is loaded on first use, codecs for one: it must not be seen as an input's doing."""
+    for turn in range(40):
+        run_one(target, f"warm-up:{target}:{turn}", Path(_place().name), Counts(target))
+
+
+def _run(chunk: _Chunk) -> tuple[Counts, int]:
+    watch, sandbox = _watch(), Path(_place().name)
+    counts = Counts(chunk.target)
+    _warm_up(chunk.target)
+    for index in range(chunk.first, chunk.first + chunk.inputs):
+        seed = f"{chunk.seed}:{chunk.target}:{index}"
+        with watch.on() as seen:
+            run_one(chunk.target, seed, sandbox, counts)
+        if seen:
+            counts.failures.append({"seed": seed, "error": f"it did: {'; '.join(seen[:3])}"})
+    return counts, fuzz_watch.peak_bytes()

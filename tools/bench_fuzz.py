@@ -1,0 +1,113 @@
+"""``launchkit bench fuzz``: broken and forged files for every reader. A command.
+
+Exit codes: 0 no failure, 1 failures found, 2 bad use.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from launchkit.tools.bench_output import (
+    AsJson,
+    Output,
+    benchmark,
+    check_at_least,
+    check_output,
+    give,
+    plain_table,
+    print_title,
+    wide_console,
+)
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--target", help="A row of the table; may be given several times. Default: all."),
+]
+
+
+def fuzz(
+    inputs: Annotated[int, typer.Option(help="Random inputs in all.")] = 20_000,
+    target: Targets = None,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same inputs.")] = 0,
+    processes: Annotated[
+        int | None, typer.Option(help="Processes at work. Default: one per core.")
+    ] = None,
+    replay: Annotated[
+        str | None, typer.Option(help="Run this one input again, by a failure's seed.")
+    ] = None,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Feed broken and forged files to the readers of documents, bundles and foreign formats.
+
+    A reader may refuse an input as it documents. Whatever it accepts must be a valid record, no
+    file may be written elsewhere and no code run, and time and memory are limited.
+    """
+    workers = processes if processes is not None else len(os.sched_getaffinity(0))
+    check_at_least("--inputs", inputs, 1)
+    check_at_least("--processes", workers, 1)
+    check_output(output)
+    module = benchmark("fuzz")
+    if replay is not None:
+        document = _replayed(module.replay(replay))
+    else:
+        document = _measured(module, target, inputs, seed, workers)
+    give(document, show, as_json, output)
+    if document["failures"]:
+        _tell_failures(document)
+        raise typer.Exit(1)
+
+
+def _measured(
+    module: Any, target: list[str] | None, inputs: int, seed: int, workers: int
+) -> dict[str, Any]:
+    names = tuple(dict.fromkeys(target or module.TARGETS))
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("inputs read", total=inputs)
+        found: dict[str, Any] = module.measure(
+            names, inputs, seed, workers, advance=lambda done: progress.advance(task, done)
+        )
+    return found
+
+
+def _replayed(row: dict[str, Any]) -> dict[str, Any]:
+    counts = {name: row[name] for name in ("inputs", "accepted", "failures")}
+    return {"machine": None, "wall_s": 0.0, "peak_bytes": None, **counts, "rows": [row]}
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the result as a table: a line per reader."""
+    console, facts = wide_console(), document["machine"]
+    python = f"Python {facts['python']}; " if facts else ""
+    print_title(
+        console,
+        f"{document['inputs']:,} inputs, {document['failures']} failures "
+        f"({python}{document['wall_s']:.0f} s)",
+    )
+    table = plain_table()
+    for heading in ("reader", "inputs", "accepted", "records", "reasons", "slowest ms", "failures"):
+        table.add_column(heading, justify="left" if heading == "reader" else "right", no_wrap=True)
+    for row in document["rows"]:
+        counts = (row["inputs"], row["accepted"], row["records"], len(row["refused"]))
+        figures = (*(f"{count:,}" for count in counts), f"{row['slowest_ms']:.1f}")
+        table.add_row(row["target"], *figures, f"{row['failures']:,}")
+    console.print(table)
+    console.print(
+        "accepted: inputs of which a record was taken, each checked again; reasons: different ones "
+        "for which something was refused, counted in the JSON.",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _tell_failures(document: dict[str, Any]) -> None:
+    for row in document["rows"]:
+        for failure in row["first_failures"]:
+            typer.echo(f"{failure['seed']}: {failure['error']}", err=True)
