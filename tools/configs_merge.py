@@ -139,10 +139,11 @@ def _print_report(
     taken, kept = count["added"] + count["replaced"], count["kept"] + count["extended"]
     idle = " (nothing was written)" if dry_run or merging.refused else ""
     typer.echo(
-        f"{plain(target.describe())}: {count['added']} added, {count['replaced']} replaced, "
-        f"{kept} kept ({count['extended']} of them with more results), {count['same']} the same; "
-        f"{taken} taken in all; {len(merging.conflicts)} conflicts by policy {merging.policy!r}{idle}"
+        f"{taken} taken ({count['added']} added, {count['replaced']} replaced), {kept} kept "
+        f"({count['extended']} with more results), {count['same']} the same; "
+        f"{len(merging.conflicts)} conflicts, policy {merging.policy}{idle}"
     )
+    typer.echo(f"into the {plain(target.describe())}")
 
 
 def _conflict_rows(merging: Merging) -> Iterator[tuple[TunedRecord, list[str]]]:
@@ -165,7 +166,7 @@ def diff(
     stores = [open_or_exit(before), open_or_exit(after)]
     pinned = any(isinstance(store, PinnedStore) for store in stores)
     sides = [list(wanted(store.records(), kernel, device)) for store in stores]
-    found = compare(*(pins.select(side) if pinned else side for side in sides))
+    found = compare(*(pins.selected(side) if pinned else side for side in sides))
     if as_json:
         echo_json({"before": stores[0].describe(), "after": stores[1].describe()}
                   | diff_object(found))  # fmt: skip

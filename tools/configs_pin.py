@@ -44,7 +44,7 @@ def pin(
     """
     opened = open_or_exit(store)
     before = _present(lock)
-    found = pins.select(wanted(opened.records(), kernel, device), toolchain)
+    found = pins.selected(wanted(opened.records(), kernel, device), toolchain)
     if not found:
         finding(f"No such configs are stored in the {opened.describe()}: nothing was pinned.")
     filtered = kernel is not None or device is not None
@@ -65,7 +65,7 @@ def _present(lock: Path) -> list[TunedRecord]:
 
 def _write(lock: Path, pinned: list[TunedRecord], before: list[TunedRecord], as_json: bool) -> None:
     try:
-        changed = pins.write(lock, pinned)
+        changed = pins.write(lock, pins.select(pinned))
     except LaunchkitError as error:
         fail(str(error))
     digest = pins.read(lock)[0]

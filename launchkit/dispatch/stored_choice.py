@@ -72,7 +72,8 @@ class StoredChoices:
         wanted = self.wanted(question)
         exact = stores.exact_record(wanted)
         if isinstance(exact, Found):
-            return self._choice([exact], question) or INCOMPLETE
+            missed = NOT_LIVE if exact.record.pinned else INCOMPLETE
+            return self._choice([exact], question) or missed
         policies = self._policies.over(stores.active_policies())
         near = stores.near_records(wanted, policies)
         choice = self._choice(near, question)

@@ -80,7 +80,7 @@ def _pin_findings(
         winner = config_text(stored.chosen)
         yield Finding("pin-outdated", place, f"the store now chooses {winner}{by}. Pin again.")
     if newer is not None:
-        text = f"it is of {pin.toolchain.text}, where there is {newer}. Pin again."
+        text = f"it is of {pin.toolchain.text}, where there is {newer}. Tune it, and pin again."
         yield Finding("pin-outdated", place, text)
 
 

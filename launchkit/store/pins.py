@@ -83,7 +83,12 @@ class PinnedStore(ConfigStore):
 
 
 def select(records: Iterable[TunedRecord], toolchain: str | None = None) -> list[TunedRecord]:
-    """Return one pinned record, with its chosen config alone, per kernel, device and key.
+    """Return a pinned record, with its chosen config alone, of each that ``selected`` returns."""
+    return [_pin(record) for record in selected(records, toolchain)]
+
+
+def selected(records: Iterable[TunedRecord], toolchain: str | None = None) -> list[TunedRecord]:
+    """Return one record per kernel, device and key.
 
     Of several toolchains it is the newest, or the one whose Triton has this version.
     """
@@ -95,7 +100,7 @@ def select(records: Iterable[TunedRecord], toolchain: str | None = None) -> list
         known = newest.get(place)
         if known is None or _age(record) > _age(known):
             newest[place] = record
-    return [_pin(record) for record in newest.values()]
+    return list(newest.values())
 
 
 def _pin(record: TunedRecord) -> TunedRecord:

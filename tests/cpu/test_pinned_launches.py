@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from benching import Bench, kernel_with, launched_block
 
+import launchkit
+from launchkit.dispatch import config_counts
 from launchkit.dispatch.stores import use_store
 from launchkit.store import DirectoryStore, LayeredStore, MemoryStore, PinnedStore, merge, pins
 
@@ -40,10 +42,12 @@ def test_a_pin_above_a_store_that_chose_otherwise_wins(lock, tmp_path) -> None:
 
 def test_a_pin_whose_config_is_not_in_the_live_list_is_a_miss(lock) -> None:
     use_store(store := PinnedStore(lock))
+    config_counts.reset()
     before = lock.read_bytes()
     bench = Bench({16: 2.0, 64: 1.0})
     assert launched_block(kernel_with(bench, blocks=(16, 64))) == 64
     assert bench.measured == [16, 64]
+    assert launchkit.stats().configs.misses == {"no stored config is live": 1}
     assert lock.read_bytes() == before
     assert len(list(store.records())) == 1
 
