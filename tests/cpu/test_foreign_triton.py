@@ -209,3 +209,12 @@ def test_place_that_does_not_exist_is_an_error(tmp_path):
 def test_unknown_format_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="Give one of: triton"):
         read("tritonn", tmp_path, CONTEXT)
+
+
+def test_reason_is_short_and_plain_text_whatever_the_file_holds(tmp_path):
+    long = "\ud800" + "x" * 100_000
+    for content_of in (content(key=(1, long, "torch.float16")), {"key": [], long: 1}):
+        reason = refusal(tmp_path, content_of)
+        assert len(reason.encode()) < 2000
+    reason = refusal(tmp_path, content(key=(1, long, "torch.float16")))
+    assert reason.endswith("is no dtype of x_ptr")

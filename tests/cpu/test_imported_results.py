@@ -95,10 +95,15 @@ def test_launch_takes_the_winner_of_imported_times_without_tuning(memory_store):
 
 @pytest.mark.usefixtures("measuring")
 def test_imported_times_are_not_compared_with_those_measured_here(memory_store):
-    use_store(imported_store(memory_store, 32, (32, 64)))
-    bench = Bench({16: 3e6, 32: 2e6, 64: 1e6})
-    assert launched_block(kernel_with(bench)) == 64
-    assert bench.measured == [16, 32, 64]
+    store = imported_store(memory_store, 16, (16, 32))
+    use_store(store)
+    bench = Bench({128: 2e6, 64: 1e6})
+    assert launched_block(kernel_with(bench, blocks=(64, 128))) == 64
+    assert bench.measured == [64, 128]
+    (record,) = store.records()
+    # The import's own times were far less.
+    assert record.winner.method == "eager"
+    assert {tuned.method for tuned in record.configs} == {"eager", "imported:triton"}
 
 
 @pytest.mark.usefixtures("measuring")

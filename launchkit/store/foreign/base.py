@@ -40,9 +40,10 @@ OPTIONS: Mapping[str, str] = {
 
 
 def shortened(text: str) -> str:
-    """Return ``text`` for a report: its first 300 characters, and no lone surrogate."""
-    plain = text[:_LIMIT_TEXT].encode("utf-8", "backslashreplace").decode()
-    return plain if len(text) <= _LIMIT_TEXT else f"{plain}…"
+    """Return ``text`` for a report: with no lone surrogate, and no more than its two ends if long."""
+    if len(text) > _LIMIT_TEXT:
+        text = f"{text[: _LIMIT_TEXT // 2]}…{text[-_LIMIT_TEXT // 2 :]}"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class RefusedError(Exception):
