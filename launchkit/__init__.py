@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from launchkit import kernels as kernels
     from launchkit.configs import TunedConfig as TunedConfig
     from launchkit.dispatch.decorator import autotuned as autotuned
+    from launchkit.dispatch.explaining import explain as explain
     from launchkit.dispatch.frozen import FrozenLaunch as FrozenLaunch
     from launchkit.dispatch.frozen import freeze as freeze
     from launchkit.dispatch.grids import cdiv as cdiv
@@ -59,6 +60,7 @@ _HOMES = {
     "buckets": "launchkit.store",
     "cdiv": "launchkit.dispatch.grids",
     "count_launches": "launchkit.dispatch.stats",
+    "explain": "launchkit.dispatch.explaining",
     "freeze": "launchkit.dispatch.frozen",
     "grid": "launchkit.dispatch.grids",
     "install": "launchkit.dispatch.install",
@@ -93,6 +95,7 @@ __all__ = [
     "cdiv",
     "count_launches",
     "errors",
+    "explain",
     "freeze",
     "grid",
     "hostonly",

@@ -14,7 +14,14 @@ from rich.table import Table
 
 from launchkit.configs import TunedConfig, TunedRecord, config_text
 from launchkit.store.document import record_object
-from launchkit.tools import configs_bundle, configs_check, configs_gc, configs_merge, configs_pin
+from launchkit.tools import (
+    configs_bundle,
+    configs_check,
+    configs_explain,
+    configs_gc,
+    configs_merge,
+    configs_pin,
+)
 from launchkit.tools.configs_output import (
     AsJson,
     DevicePart,
@@ -73,6 +80,7 @@ def show_configs(
         finding(f"No tuned configs of {plain(kernel)!r} are stored in the {opened.describe()}.")
 
 
+app.command("explain")(configs_explain.explain)
 app.command("diff")(configs_merge.diff)
 app.command("merge")(configs_merge.merge)
 app.command("export")(configs_bundle.export_configs)

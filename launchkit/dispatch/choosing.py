@@ -35,6 +35,7 @@ from launchkit.dispatch.question import Arguments, Place, Question
 from launchkit.dispatch.stored_choice import StoredChoices
 from launchkit.errors import CaptureError, NotTunedError, UnfingerprintableError
 from launchkit.keys import KernelId
+from launchkit.store import Explanation, explain
 from launchkit.store.flights import flight
 from launchkit.store.lookup import KernelPolicies
 
@@ -104,10 +105,7 @@ class ConfigChooser:
         return choice
 
     def _choose(self, choices: _Choices, arguments: Arguments) -> Any:
-        bound = fingerprint.bind(self._jit, *arguments)
-        key = fingerprint.launch_key(self._jit, tuple(self._autotuner.keys), bound)
-        device = seam.current_device()
-        place = (seam.device_identity(device), device, key)
+        place = self._place(*arguments)
         config = choices.by_place.get(place)
         if config is None:
             config = self._find(choices, self._question(choices.configs, place, arguments))
@@ -115,6 +113,20 @@ class ConfigChooser:
         else:
             config_counts.hit(config_counts.MEMORY)
         return config
+
+    def _place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Place:
+        bound = fingerprint.bind(self._jit, args, kwargs)
+        key = fingerprint.launch_key(self._jit, tuple(self._autotuner.keys), bound)
+        device = seam.current_device()
+        return (seam.device_identity(device), device, key)
+
+    def explain(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Explanation:
+        """Return what the store has for a launch, and in what it differs."""
+        question = self._question(
+            self._autotuner.configs[:], self._place(args, kwargs), (args, kwargs)
+        )
+        identities = [identify(config.all_kwargs()) for config in question.configs]
+        return explain(stores.active_store(), self._stored.wanted(question), configs=identities)
 
     def refuse_tuning(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise where Triton's own Autotuner would benchmark and must not.
@@ -250,4 +262,6 @@ class ConfigChooser:
             tuned_at=clock.utc_text(),
             seconds=seconds + (0.0 if known is None else known.seconds or 0.0),
         )
-        stores.store_record(record if known is None else merge_records(known, record))
+        record = record if known is None else merge_records(known, record)
+        stores.store_record(record)
+        self._stored.note(record)

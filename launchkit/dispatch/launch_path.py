@@ -23,6 +23,7 @@ from launchkit.dispatch.native.interface import Core
 from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.verifying import verify_launch
 from launchkit.errors import LaunchkitError, UnfingerprintableError, UsageError
+from launchkit.store import Explanation
 
 LaunchFn = Callable[..., Any]
 """Called as ``fn(grid, *args, **kwargs)``; returns the compiled kernel, as Triton does."""
@@ -359,6 +360,10 @@ class AutotunedLauncher(Launcher):
         except UnfingerprintableError:
             self._chooser.refuse_tuning(args, passed)
             return None
+
+    def explain(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        """Return what the store has for a launch; see ``launchkit.explain``."""
+        return self._chooser.explain(args, {**kwargs, "grid": grid, "warmup": False})
 
     def _autotuner_run(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         compiled = triton_run(self._tuner)(*args, grid=grid, warmup=False, **kwargs)

@@ -18,8 +18,8 @@ from launchkit.dispatch import config_counts, feasibility, stores, tuning, tunin
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.question import Question
 from launchkit.keys import KernelId
-from launchkit.store import Found, Wanted
-from launchkit.store.lookup import KernelPolicies
+from launchkit.store import ConfigStore, Found, Policies, Wanted
+from launchkit.store.lookup import KernelPolicies, NearIdentities
 
 logger = logging.getLogger("launchkit")
 
@@ -50,6 +50,7 @@ class StoredChoices:
         self._autotuner = autotuner
         self._kernel = kernel
         self._policies = policies
+        self._identities: tuple[ConfigStore, NearIdentities] | None = None
 
     def wanted(self, question: Question) -> Wanted:
         """Return the identity of the record that would answer exactly.
@@ -73,35 +74,65 @@ class StoredChoices:
         exact = stores.exact_record(wanted)
         if isinstance(exact, Found):
             missed = NOT_LIVE if exact.record.pinned else INCOMPLETE
-            return self._choice([exact], question) or missed
+            return _Search(self._autotuner, question).choice(exact) or missed
         policies = self._policies.over(stores.active_policies())
-        near = stores.near_records(wanted, policies)
-        choice = self._choice(near, question)
-        if choice is not None or not near:
+        search = _Search(self._autotuner, question)
+        choice = next(filter(None, map(search.choice, self._near(wanted, policies))), None)
+        if choice is not None or not search.known:
             return choice or exact.reason
-        live = set(question.identities)
-        known = {tuned.config for found in near for tuned in found.record.configs}
-        return INFEASIBLE if live & known else NOT_LIVE
+        return INFEASIBLE if search.known.intersection(question.identities) else NOT_LIVE
 
-    def _choice(self, records: Iterable[Found], question: Question) -> StoredChoice | None:
-        live, method = question.live, tuning_options.method_of(self._autotuner)
-        refused: set[ConfigIdentity] = set()
-        for found in records:
-            if not found.inexact:
-                decided = decides(found.record, question.identities, method)
-                if decided is not None:
-                    return _choice(found, question, decided)
-            for tuned in _hints(found, question, method):
-                if tuned.config in refused:
-                    continue
-                problem = feasibility.obstacle(
-                    self._autotuner, live[tuned.config], question.arguments
-                )
-                if problem is None:
-                    return _choice(found, question, tuned)
-                refused.add(tuned.config)
-                logger.debug("%s: stored %s: %s", found.record.kernel.name, tuned.text, problem)
-        return None
+    def note(self, record: TunedRecord) -> None:
+        """Know what was just stored."""
+        if self._identities is not None:
+            self._identities[1].note(Wanted(*record.identity))
+
+    def _near(self, wanted: Wanted, policies: Policies) -> Iterator[Found]:
+        """Yield what may answer beside the exact record, the nearest first."""
+        if not policies.shapes:
+            yield from stores.near_records(wanted, policies)
+            return
+        # Launched with ever new shapes, a kernel must not go through the whole store each time.
+        store = stores.active_store()
+        if self._identities is not None and self._identities[0] is store:
+            known = self._identities[1].beside(wanted.key)
+            yield from stores.near_records(wanted, policies, known)
+        self._identities = (store, stores.near_identities(wanted.kernel, policies.shapes))
+        yield from stores.near_records(wanted, policies, self._identities[1].beside(wanted.key))
+
+
+class _Search:
+    """The search among records for one question: what was refused once is not tried again."""
+
+    def __init__(self, autotuner: Any, question: Question) -> None:
+        self._autotuner = autotuner
+        self._question = question
+        self._method = tuning_options.method_of(autotuner)
+        self._refused: set[ConfigIdentity] = set()
+        self.known: set[ConfigIdentity] = set()
+        """Configs of the records that were looked at."""
+
+    def choice(self, found: Found) -> StoredChoice | None:
+        """Return what a record decides on: by its times if it is exact, else what can run here."""
+        question, record = self._question, found.record
+        self.known.update(tuned.config for tuned in record.configs)
+        if not found.inexact:
+            decided = decides(record, question.identities, self._method)
+            if decided is not None:
+                return _choice(found, question, decided)
+        hints = _hints(found, question, self._method)
+        tuned = next((each for each in hints if self._runs(each)), None)
+        return None if tuned is None else _choice(found, question, tuned)
+
+    def _runs(self, tuned: TunedConfig) -> bool:
+        if tuned.config in self._refused:
+            return False
+        config = self._question.live[tuned.config]
+        problem = feasibility.obstacle(self._autotuner, config, self._question.arguments)
+        if problem is not None:
+            self._refused.add(tuned.config)
+            logger.debug("%s: stored %s: %s", self._autotuner, tuned.text, problem)
+        return problem is None
 
 
 def decides(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from launchkit import settings
 from launchkit.configs import ConfigIdentity, TunedRecord
 from launchkit.errors import StoreError
-from launchkit.keys import DevicePolicy, ToolchainPolicy
+from launchkit.keys import DevicePolicy, KernelId, ToolchainPolicy
 from launchkit.store import ConfigStore, Found, MemoryStore, Miss, Policies, Wanted, open_store
 from launchkit.store.explaining import Explanation, explain
-from launchkit.store.lookup import find_exact, find_inexact
+from launchkit.store.lookup import NearIdentities, find_exact, find_inexact
 from launchkit.store.places import Place
+from launchkit.store.shapes import Shape
 
 logger = logging.getLogger("launchkit")
 
@@ -69,14 +70,28 @@ def exact_record(wanted: Wanted) -> Found | Miss:
     return found
 
 
-def near_records(wanted: Wanted, policies: Policies) -> list[Found]:
-    """Return the store's records that policies allow beside the exact one, the nearest first."""
+def near_records(
+    wanted: Wanted, policies: Policies, among: Iterable[Wanted] | None = None
+) -> Iterator[Found]:
+    """Yield the store's records that policies allow beside the exact one, the nearest first.
+
+    They end where the store raises.
+    """
     store = active_store()
     try:
-        return list(find_inexact(store, wanted, policies))
+        yield from find_inexact(store, wanted, policies, among)
     except Exception as error:  # noqa: BLE001 - as above
         _warn_once("records_of", store, error)
-        return []
+
+
+def near_identities(kernel: KernelId, shapes: Mapping[str, Shape]) -> NearIdentities:
+    """Return what the store has of a kernel, by the keys that it may stand for."""
+    store = active_store()
+    try:
+        return NearIdentities(store, kernel, shapes)
+    except Exception as error:  # noqa: BLE001 - as above
+        _warn_once("records_of", store, error)
+        return NearIdentities(MemoryStore(), kernel, shapes)
 
 
 def explanation(wanted: Wanted, configs: Sequence[ConfigIdentity]) -> Explanation | None:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from launchkit.configs import ConfigIdentity, TunedRecord, config_text
-from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain
+from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain, same_product
 from launchkit.store.base import ConfigStore
 from launchkit.store.lookup import Wanted
 
@@ -191,6 +191,8 @@ def _differences(
     stored = identity_fields(*record.identity)
     for field in dict.fromkeys([*wanted, *stored]) if whole else wanted:
         theirs, mine = stored.get(field, _ABSENT), wanted.get(field, _ABSENT)
+        if field == "device.name" and same_product(theirs, mine):
+            continue
         unknown = field.startswith("toolchain.") and mine.strip().lower() in ("", _UNKNOWN)
         if theirs != mine or unknown:
             yield Difference(field, theirs, mine, _hint(field, theirs, mine, unknown))
@@ -203,7 +205,7 @@ def _hint(field: str, stored: str, wanted: str, unknown: bool) -> str | None:
     if field == "kernel.digest":
         return _SOURCE
     if field == "device.name" and _plain(stored) == _plain(wanted):
-        return "another spelling of the same name"
+        return "perhaps another spelling"
     return None
 
 

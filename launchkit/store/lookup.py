@@ -6,8 +6,8 @@ compatible device, another toolchain or a near shape answers, with what is inexa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from launchkit.configs import TunedRecord
@@ -23,10 +23,12 @@ from launchkit.keys import (
     same_device,
 )
 from launchkit.store.base import ConfigStore, Miss
-from launchkit.store.shapes import Shape, key_distance
+from launchkit.store.shapes import Shape, key_distance, shape_group
 
 INEXACT_KINDS = ("device", "toolchain", "shape")
 """What may be inexact about a record that is used."""
+MAX_IDENTITIES = 65536
+"""How many of a kernel's records ``NearIdentities`` knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +120,54 @@ def find_exact(store: ConfigStore, wanted: Wanted) -> Found | Miss:
     return record if isinstance(record, Miss) else Miss("absent" if record is None else "foreign")
 
 
-def find_inexact(store: ConfigStore, wanted: Wanted, policies: Policies) -> Iterator[Found]:
+def find_inexact(
+    store: ConfigStore, wanted: Wanted, policies: Policies, among: Iterable[Wanted] | None = None
+) -> Iterator[Found]:
     """Yield the records that policies allow beside the exact one, the nearest first.
 
-    Those of this device under another spelling of its name are exact. Nearest: the key as it is before a near shape, then the device as it is before a compatible one,
-    then the toolchain by its versions, then the least ratio between shapes.
+    Those of this device under another spelling of its name are exact. Nearest: the key as it is
+    before a near shape, then the device as it is before a compatible one, then the toolchain by its
+    versions, then the least ratio between shapes. ``among``: the identities to look at; None: all
+    that the store has of the kernel, for policies without shapes all of the key.
     """
+    key = None if policies.shapes else wanted.key
+    candidates = store.records_of(wanted.kernel.name, key) if among is None else among
     ranked = [
-        (rank, record)
-        for record in store.records_of(wanted.kernel.name, None if policies.shapes else wanted.key)
-        if (rank := _rank(record, wanted, policies)) is not None
+        (rank, candidate)
+        for candidate in candidates
+        if (rank := _rank(candidate, wanted, policies)) is not None
     ]
-    for rank, record in sorted(ranked, key=lambda each: each[0]):
-        yield Found(record, rank.inexact, layer_of(store, record))
+    for rank, candidate in sorted(ranked, key=lambda each: each[0]):
+        if isinstance(candidate, TunedRecord):
+            yield Found(candidate, rank.inexact, layer_of(store, candidate))
+        elif isinstance(found := find_exact(store, candidate), Found):
+            yield replace(found, inexact=rank.inexact)
+
+
+class NearIdentities:
+    """The identities of a kernel's records, found by the keys that they may stand for.
+
+    Read once: what other processes store later is not in it.
+    """
+
+    def __init__(self, store: ConfigStore, kernel: KernelId, shapes: Mapping[str, Shape]) -> None:
+        self._shapes = shapes
+        self._groups: dict[Hashable, dict[Wanted, None]] = {}
+        self._count = 0
+        for record in store.records_of(kernel.name):
+            if record.kernel == kernel:
+                self.note(Wanted(*record.identity))
+
+    def note(self, identity: Wanted) -> None:
+        """Add what has been stored since; beyond MAX_IDENTITIES nothing is."""
+        group = self._groups.setdefault(shape_group(identity.key, self._shapes), {})
+        if identity not in group and self._count < MAX_IDENTITIES:
+            self._count += 1
+            group[identity] = None
+
+    def beside(self, key: LaunchKey) -> list[Wanted]:
+        """Return the identities whose keys differ from ``key`` in shapes alone."""
+        return list(self._groups.get(shape_group(key, self._shapes), ()))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -150,7 +187,7 @@ class _Rank:
         return tuple(kind for kind, flag in zip(INEXACT_KINDS, flags, strict=True) if flag)
 
 
-def _rank(record: TunedRecord, wanted: Wanted, policies: Policies) -> _Rank | None:
+def _rank(record: TunedRecord | Wanted, wanted: Wanted, policies: Policies) -> _Rank | None:
     """Return how far a record is from what is wanted; None: it may not be used."""
     if record.kernel != wanted.kernel or record.identity == wanted.identity:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -101,6 +101,15 @@ def key_distance(wanted: LaunchKey, stored: LaunchKey, shapes: Mapping[str, Shap
             return None
         total += distance
     return total
+
+
+def shape_group(key: LaunchKey, shapes: Mapping[str, Shape]) -> Hashable:
+    """Return what two keys must have in common for ``key_distance`` to be anything but None."""
+    values = tuple(
+        (value.name, value.type, None if value.name in shapes else value.value)
+        for value in key.values
+    )
+    return (key.dtypes, values)
 
 
 def _value_distance(

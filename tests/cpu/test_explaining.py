@@ -53,6 +53,10 @@ def test_other_architecture_names_each_field_of_the_device():
     )
 
 
+def test_spelling_of_a_product_is_no_difference():
+    assert differing(record(device=replace(H200, name="nvidia-h200"))) == {}
+
+
 def test_config_without_a_result_is_named():
     known = record().configs[0].config
     other = (encode_value("BLOCK", 4096),)
@@ -63,7 +67,7 @@ def test_config_without_a_result_is_named():
 
 
 def test_hints_say_what_a_difference_means():
-    spelled = replace(H200, name="NVIDIA-H200")
+    spelled = replace(H200, name="NVIDIA GeForce H200")
     text = explain(filled(record(device=spelled)), wanted()).text
     assert "another spelling" in text
     assert "another spelling" not in explain(filled(record(device=H100)), wanted()).text
