@@ -21,6 +21,7 @@ from launchkit.tools import (
     bench_libraries,
     bench_mamba,
     bench_soak,
+    bench_store,
 )
 from launchkit.tools.bench_output import (
     AsJson,
@@ -45,6 +46,7 @@ app.command("libraries")(bench_libraries.libraries)
 app.command("differential")(bench_differential.differential)
 app.command("fuzz")(bench_fuzz.fuzz)
 app.command("soak")(bench_soak.soak)
+app.command("store")(bench_store.store)
 
 _VARIANTS = {
     "triton_autotuner": "Autotuner",

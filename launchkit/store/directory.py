@@ -23,7 +23,8 @@ from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, is_slug_of
 from launchkit.store import document, files
 from launchkit.store.base import ConfigStore, MemoryStore, Miss, MissReason, StoreHealth
 from launchkit.store.document import ConfigDocument
-from launchkit.store.indexed import FoundRecords, IndexedFiles
+from launchkit.store.indexed import DocumentIndex, FoundRecords, IndexedFiles
+from launchkit.store.splicing import spliced
 
 _log = logging.getLogger("launchkit")
 _PATIENCE_S, _NO_PATIENCE_S = 10.0, 0.1
@@ -287,36 +288,31 @@ class DirectoryStore(ConfigStore):
 
     def _merge_into(self, path: Path, added: list[TunedRecord]) -> None:
         """Read, merge and write, all under the directory's lock."""
-        old = self._load_for_write(path, added[0])
-        before = {each.identity: each for each in old.records}
-        records = dict(before)
-        for record in added:
-            known = records.get(record.identity)
-            records[record.identity] = record if known is None else merge_records(known, record)
-        if records == before:
+        data = self._merged(path, added)
+        if data is None:
             return
-        data = document.dump(ConfigDocument(old.kernel, old.device, tuple(records.values())))
         if len(data) > document.LIMIT_BYTES:
             raise StoreError(f"{path} would have {len(data)} bytes. Delete what is old in it.")
         files.replace_file(path, data)
 
-    def _load_for_write(self, path: Path, record: TunedRecord) -> ConfigDocument:
-        empty = ConfigDocument(record.kernel, record.device, ())
+    def _merged(self, path: Path, added: list[TunedRecord]) -> bytes | None:
+        source = str(path)
         try:
             seen = files.signature(path)
         except FileNotFoundError:
-            return empty
+            return spliced(b"", None, added, source=source)
         try:
             # Should it be gone by now, the put fails: what was seen must not be replaced unread.
-            loaded = _load(path)
-            if (loaded.kernel, loaded.device) != (record.kernel, record.device):
-                raise _foreign(path, loaded)
+            data = jsonio.read_limited(path, document.LIMIT_BYTES)
+            index = DocumentIndex.of(data, source=source)
+            if (index.kernel, index.device) != (added[0].kernel, added[0].device):
+                raise _foreign(path, index)
+            return spliced(data, index, added, source=source)
         except BadDocumentError as error:
             if error.newer:
                 raise
             self._set_aside(path, error, seen)
-            return empty
-        return loaded
+            return spliced(b"", None, added, source=source)
 
     def _sweep(self, directory: Path) -> None:
         with self._lock:
@@ -351,7 +347,7 @@ def _load(path: Path) -> ConfigDocument:
     return document.parse(data, source=str(path))
 
 
-def _foreign(path: Path, found: ConfigDocument | FoundRecords) -> BadDocumentError:
+def _foreign(path: Path, found: ConfigDocument | DocumentIndex | FoundRecords) -> BadDocumentError:
     return BadDocumentError(
         str(path),
         f"it is of {found.kernel.name!r} on {found.device.name!r}, not what its place says",
