@@ -33,6 +33,7 @@ def export_configs(
     kernel: KernelPart = None,
     device: DevicePart = None,
     format_name: told.FormatName = None,
+    tensors: told.Tensors = None,
     key_value: told.KeyValues = None,
     key_field: told.KeyFields = None,
     as_json: AsJson = False,
@@ -47,7 +48,7 @@ def export_configs(
     records = list(wanted(opened.records(), kernel, device))
     if not records:
         finding(f"No such configs are stored in the {opened.describe()}: nothing was written.")
-    options = Told(key_values=key_value, key_fields=key_field)
+    options = Told(tensors=tensors, key_values=key_value, key_fields=key_field)
     if format_name is not None:
         _export_foreign(format_name, records, path, options, as_json)
         return
@@ -67,7 +68,9 @@ def _export_foreign(
 ) -> None:
     try:
         context = foreign.ForeignContext(
-            key_values=options.typed_key_values, key_fields=options.named_key_fields
+            tensors=options.named_tensors,
+            key_values=options.typed_key_values,
+            key_fields=options.named_key_fields,
         )
         written = foreign.write(name, records, path, context)
     except (LaunchkitError, OSError) as error:
@@ -121,6 +124,8 @@ def import_configs(
         found = read_foreign(format_name, path, options, target)
         records = iter(found.records)
         broken = [(each.source, each.reason) for each in found.skipped]
+        for gap in found.gaps:
+            typer.echo(f"files of the format {format_name} do not tell: {gap}", err=True)
     else:
         options.refuse_without_format()
         taken, broken = _from_bundle(path, partial)

@@ -102,6 +102,11 @@ class Told:
             fail("such options are for files of other programs. Give --format too.")
 
     @property
+    def named_tensors(self) -> tuple[str, ...] | None:
+        """The parameters with a dtype, in the order of the call."""
+        return _names(self.tensors)
+
+    @property
     def named_key_fields(self) -> dict[str, str]:
         """Key argument to the format's own field."""
         return _pairs(self.key_fields)
@@ -118,7 +123,7 @@ class Told:
             device=None if self.device is None else _device(self.device, store),
             toolchain=None if self.triton is None else Toolchain(self.triton),
             parameters=_names(self.parameters),
-            tensors=_names(self.tensors),
+            tensors=self.named_tensors,
             dtypes=None if self.dtypes is None else _pairs(self.dtypes),
             keys=_names(self.keys),
             key_values=self.typed_key_values,
