@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from launchkit.dispatch.launcher import launch_autotuned as launch_autotuned
     from launchkit.dispatch.manifest_recording import record_manifest as record_manifest
     from launchkit.dispatch.op_plans import planned as planned
+    from launchkit.dispatch.ranks import Agreement as Agreement
+    from launchkit.dispatch.ranks import agree_across_ranks as agree_across_ranks
     from launchkit.dispatch.stats import LaunchStats as LaunchStats
     from launchkit.dispatch.stats import count_launches as count_launches
     from launchkit.dispatch.stats import stats as stats
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Agreement": "launchkit.dispatch.ranks",
     "ConfigStore": "launchkit.store",
     "DirectoryStore": "launchkit.store",
     "FrozenLaunch": "launchkit.dispatch.frozen",
@@ -55,6 +58,7 @@ _HOMES = {
     "MemoryStore": "launchkit.store",
     "TunedConfig": "launchkit.configs",
     "WarmReport": "launchkit.dispatch.warming",
+    "agree_across_ranks": "launchkit.dispatch.ranks",
     "annotate": "launchkit.profiling.ranges",
     "autotuned": "launchkit.dispatch.decorator",
     "buckets": "launchkit.store",
@@ -80,6 +84,7 @@ _HOMES = {
 _MODULES = ("errors", "hostonly", "kernels")
 
 __all__ = [
+    "Agreement",
     "ConfigStore",
     "DirectoryStore",
     "FrozenLaunch",
@@ -89,6 +94,7 @@ __all__ = [
     "MemoryStore",
     "TunedConfig",
     "WarmReport",
+    "agree_across_ranks",
     "annotate",
     "autotuned",
     "buckets",

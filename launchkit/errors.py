@@ -16,6 +16,7 @@ LaunchkitError
 ├── TuningStoppedError    a config broke the CUDA context; the process must restart
 ├── ProtectionError       a kernel's arguments could not be copied before tuning wrote into them
 ├── UnexpectedCompileError  a strict watch_compiles saw a compilation or a tuning
+├── AgreementError        the ranks of a distributed job could not agree on their configs
 ├── VerifyError           LAUNCHKIT_VERIFY found a shortcut that differs from Triton
 ├── UnfingerprintableError  a value or function has no stable identity (a bypass, never fatal)
 └── StoreError
@@ -273,6 +274,34 @@ class UnexpectedCompileError(LaunchkitError):
             kind=kind,
             event=event,
         )
+
+
+class AgreementError(LaunchkitError):
+    """The ranks of a distributed job did not agree on their tuned configs in time.
+
+    ``silent``: global ranks that died or did not answer; ``conflicts``: kernels and keys, as text,
+    on which they differ. What was tuned is stored all the same, and launches go on.
+    """
+
+    def __init__(
+        self, reason: str, silent: Sequence[int] = (), conflicts: Sequence[str] = ()
+    ) -> None:
+        lines = "".join(f"\n  {conflict}" for conflict in conflicts)
+        advice = (
+            "Give all ranks the same config lists."
+            if conflicts
+            else "See what these ranks do, let every rank of the group call agree_across_ranks as "
+            "often as the others, or give it a longer timeout_s."
+        )
+        super().__init__(
+            f"the ranks did not agree on tuned configs: {reason}.{lines}\n{advice}",
+            reason=reason,
+            silent=tuple(silent),
+            conflicts=tuple(conflicts),
+        )
+        self.reason = reason
+        self.silent = tuple(silent)
+        self.conflicts = tuple(conflicts)
 
 
 class UnfingerprintableError(LaunchkitError):

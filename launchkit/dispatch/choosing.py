@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launchkit import clock
-from launchkit.configs import TunedConfig, TunedRecord, identify, merge_records
+from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, identify, merge_records
 from launchkit.dispatch import (
     config_counts,
     fingerprint,
@@ -21,6 +21,7 @@ from launchkit.dispatch import (
     stored_choice,
     stores,
     tuning,
+    tuning_options,
     watching,
 )
 from launchkit.dispatch import triton_seam as seam
@@ -34,7 +35,7 @@ from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.question import Arguments, Place, Question
 from launchkit.dispatch.stored_choice import StoredChoices
 from launchkit.errors import CaptureError, NotTunedError, UnfingerprintableError
-from launchkit.keys import KernelId
+from launchkit.keys import DeviceId, KernelId, LaunchKey
 from launchkit.store import Explanation, explain
 from launchkit.store.flights import flight
 from launchkit.store.lookup import KernelPolicies
@@ -227,6 +228,38 @@ class ConfigChooser:
         key = question.triton_key
         self._announced[key] = config
         tuning.announce_choice(self._autotuner, self._jit, key, config, timings, seconds)
+
+    # -- for ranks that agree on their configs
+
+    @property
+    def method(self) -> str:
+        """How the kernel's configs are measured."""
+        return tuning_options.method_of(self._autotuner)
+
+    def identities(self) -> tuple[KernelId, list[ConfigIdentity]]:
+        """Return what the kernel and the configs of its list are called in stores.
+
+        Raises UnfingerprintableError where one has no name there.
+        """
+        configs = [identify(config.all_kwargs()) for config in self._autotuner.configs]
+        return self._identity(), configs
+
+    def chosen(self) -> dict[tuple[DeviceId, LaunchKey], ConfigIdentity]:
+        """Return what is chosen in this process, by device and key.
+
+        Raises UnfingerprintableError as ``identities``.
+        """
+        return {
+            (device, key): identify(config.all_kwargs())
+            for (device, _, key), config in list(self._choices.by_place.items())
+        }
+
+    def forget(self, device: DeviceId, key: LaunchKey) -> None:
+        """Let the next launch with this key ask the store again; plans are not touched."""
+        by_place = self._choices.by_place
+        for place in list(by_place):
+            if (place[0], place[2]) == (device, key):
+                by_place.pop(place, None)
 
     # -- the store; nothing that goes wrong there may fail a launch
 

@@ -95,12 +95,17 @@ class OuterHeuristicLauncher(Launcher):
         super().__init__(kernel, parts)
         self._below = below
         self.autotuned = below.autotuned
+        self.chooser = below.chooser
         front = None if seam.interpreting() else heuristic_front(parts, below)
         self.link(front or self._launch)
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         apply_heuristics(self._parts.outer_heuristics, grid, args, kwargs)
         return self._below.whole(grid, *args, **kwargs)
+
+    def forget_plans(self) -> None:
+        """Forget what was chosen below, and what rests on it."""
+        self._below.forget_plans()
 
     def slow(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call every heuristic, and launch what is below, fast or slow."""

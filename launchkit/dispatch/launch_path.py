@@ -40,6 +40,8 @@ class Launcher(Entry):
     """Whether a launch that does not miss is one: not one of a launcher below, which counts it."""
     noted = True
     """Whether a manifest has an entry of its misses: not where a launcher below has them."""
+    chooser: ConfigChooser | None = None
+    """What chooses the kernel's configs; None where Triton does, or nothing is to be chosen."""
 
     def __init__(self, kernel: Any, parts: KernelParts) -> None:
         super().__init__()
@@ -151,6 +153,9 @@ class Launcher(Entry):
         """The layers of the kernel."""
         return self._parts
 
+    def forget_plans(self) -> None:
+        """Forget what was chosen, and what rests on it."""
+
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the shortcut for these arguments is not what Triton would launch."""
 
@@ -222,7 +227,7 @@ class AutotunedLauncher(Launcher):
         super().__init__(kernel, parts)
         self.autotuned = True
         self._tuner: Any = parts.autotuner
-        self._chooser = ConfigChooser(
+        self.chooser = self._chooser = ConfigChooser(
             self._tuner, parts.jit, getattr(kernel, "declared_name", None)
         )
         self._core: Core | None = None
@@ -272,6 +277,12 @@ class AutotunedLauncher(Launcher):
         if self._choices is not None:
             renew(self._choices, args, kwargs, choice.configs, lambda: choice)
         return compiled
+
+    def forget_plans(self) -> None:
+        """Forget every plan and choice: launches ask the chooser again."""
+        for core in (self._core, self._choices):
+            if core is not None:
+                core.clear()
 
     def _known_choice(
         self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -194,6 +194,12 @@ def set_launch_slot(wrap: Callable[[LaunchFn, str], LaunchFn] | None) -> None:
             launcher.wrap(wrap)
 
 
+def all_launchers() -> list[Launcher]:
+    """Return the launchers of the kernels that were launched so far."""
+    with _adoption_lock:
+        return [each for each in _launchers if isinstance(each, Launcher)]
+
+
 def attend(handle: Any) -> None:
     """Give a frozen handle the launch slot of now, and of later."""
     with _adoption_lock:

@@ -274,6 +274,12 @@ def reset_counts() -> None:
         plans.start_counting()
 
 
+def forget_all() -> None:
+    """Forget the plans of every op: other configs hold from here on."""
+    for plans in list(_all_plans):
+        plans.clear()
+
+
 def _described(plan: Any) -> Any:
     return plan.launches(), plan.returned, plan.workspace_bytes
 

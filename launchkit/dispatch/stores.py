@@ -128,6 +128,13 @@ def _warn_once(operation: str, store: ConfigStore, error: Exception) -> None:
     )
 
 
+def exchange_store(store: ConfigStore) -> None:
+    """Put ``store`` in the place of the one in use; policies stay."""
+    global _store
+    with _lock:
+        _store = store
+
+
 class use_store:  # noqa: N801 - reads as a function, and as a context manager
     """Make ``store`` the config store of this process, at once.
 

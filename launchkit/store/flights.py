@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from launchkit import clock, jsonio
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
@@ -35,6 +35,17 @@ Outcome: TypeAlias = Literal["alone", "waited", "late", "nested", "unguarded"]
 """alone: nobody else was at it; waited: somebody was, and has ended; late: somebody still is, and
 the time is up; nested: somebody is, and this thread must not wait, since it is in another key's
 flight; unguarded: the file system has no locks, or cannot be written."""
+
+
+@runtime_checkable
+class SharedFlights(Protocol):
+    """A store whose flights reach further than the processes of one file system."""
+
+    def enter_flight(
+        self, identity: Identity, timeout_s: float
+    ) -> contextlib.AbstractContextManager[Outcome]:
+        """Wait, at most so long, to be the only one; nothing but the block's errors is raised."""
+
 
 _POLL_S = 0.05
 _log = logging.getLogger("launchkit")
@@ -94,11 +105,14 @@ def flight(
     flight that it is in again; in another key's flight it does not wait, so that two that want each
     other's key cannot stand still. Take it before any lock of your own.
     """
-    process, digest, folder = _process, _digest(identity), _folder(store)
+    process, digest, folder = _process, identity_digest(identity), _folder(store)
     turn = (digest, str(folder or id(store)))
     deadline_ns = clock.now_ns() + int(min(max(0.0, timeout_s), threading.TIMEOUT_MAX) * 1e9)
     with contextlib.ExitStack() as stack:
         outcome, depth = stack.enter_context(_turn(process, turn, deadline_ns))
+        if depth == 1 and isinstance(store, SharedFlights):
+            left_s = 0.0 if process.flying() > 1 else _seconds_to(deadline_ns)
+            outcome = stack.enter_context(store.enter_flight(identity, left_s))
         if depth == 1 and folder is not None:
             path = folder / f"{digest}.lock"
             outcome = _enter(stack, process, path, deadline_ns) or outcome
@@ -112,7 +126,8 @@ def counts() -> dict[str, int]:
         return dict(_process.counts)
 
 
-def _digest(identity: Identity) -> str:
+def identity_digest(identity: Identity) -> str:
+    """Return 32 hex digits that stand for a record's identity."""
     kernel, device, toolchain, key = identity
     parts = [kernel.name, kernel.digest, device.slug, toolchain.text, key.digest]
     return hashlib.sha256(jsonio.dumps_compact(parts)).hexdigest()[:32]

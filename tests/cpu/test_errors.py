@@ -35,6 +35,7 @@ MADE = [
     errors.ProtectionError("a.kernel", 2**40, "cuda:0"),
     errors.VerifyError("differs", kernel="a.kernel"),
     errors.UnexpectedCompileError("a.kernel", "compilation", "n became 1"),
+    errors.AgreementError("rank 3 died", silent=(3,), conflicts=("a.kernel n=4",)),
     errors.UnfingerprintableError("key", "no text"),
     errors.StoreError("no such place"),
     errors.BadDocumentError("a.json", "not JSON", newer=True),

@@ -87,6 +87,12 @@ def test_examples_of_frozen_launches_run_after_those_of_the_readme(tmp_path, cap
     assert repr(module.step) in printed
 
 
+def test_examples_of_ranks_run_in_a_world_of_one(tmp_path, capsys):
+    use = [block for block in blocks_of("README.md") if "add_one" in block][:3]
+    run_blocks(tmp_path, [*use, *blocks_of("docs/ranks.md")])
+    assert "<Agreement of 1 ranks on " in capsys.readouterr().out
+
+
 def test_examples_of_host_only_launches_hold_what_they_assert(tmp_path):
     module = run_blocks(tmp_path, blocks_of("docs/hostonly.md"))
     assert module.launch.device == 0

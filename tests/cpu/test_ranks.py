@@ -1,0 +1,167 @@
+"""agree_across_ranks in one process: a world of one, bad arguments, and the board between ranks.
+
+Real ranks: tests/multiproc/test_ranks.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import sample_kernels
+import torch.distributed as dist
+from benching import Bench, kernel_with, launched_block
+
+import launchkit
+from launchkit.dispatch.rank_board import CHUNK_BYTES, SHORT_BYTES, Board
+from launchkit.errors import AgreementError, NotAutotunedError, UsageError
+
+TIMES = {16: 3.0, 32: 1.0, 64: 2.0}
+
+
+@pytest.fixture
+def kernel(measuring):
+    return kernel_with(Bench(TIMES), name="ranked")
+
+
+@pytest.fixture
+def boards():
+    """Boards of ranks 4 and 7 over one store."""
+    store, made = dist.HashStore(), []
+
+    def make(rank, silent_s=30.0):
+        made.append(Board(store, "job", rank, (4, 7), silent_s=silent_s))
+        return made[-1]
+
+    yield make
+    for board in made:
+        board.close()
+
+
+def test_a_world_of_one_agrees_at_once_and_keeps_what_it_tunes(kernel, memory_store):
+    agreement = launchkit.agree_across_ranks([kernel])
+    assert (agreement.keys, agreement.ranks) == (0, (0,))
+    with agreement:
+        assert launched_block(kernel) == 32
+    assert agreement.keys == 1
+    assert len(list(memory_store.records())) == 1
+    again = launchkit.agree_across_ranks([kernel])
+    assert (again.keys, again.changed, again.digest) == (1, 0, agreement.digest)
+    assert launched_block(kernel) == 32
+
+
+def test_without_a_list_every_stored_key_is_agreed_on(kernel, memory_store):
+    launched_block(kernel)
+    assert launchkit.agree_across_ranks().keys == 1
+
+
+def test_what_was_agreed_holds_whatever_the_store_says_later(kernel, memory_store):
+    launched_block(kernel)
+    launchkit.agree_across_ranks([kernel])
+    (record,) = memory_store.records()
+    memory_store.discard(record)
+    memory_store.put(replace(record, chosen=record.configs[0].config))
+    other = kernel_with(Bench({}), name="ranked")
+    assert launched_block(other) == 32
+    with launchkit.use_store(memory_store):
+        assert launched_block(kernel_with(Bench({}), name="ranked")) == 16
+
+
+def test_spread_runs_every_call_and_tries_failed_ones_again(kernel):
+    ran = []
+
+    def fails_once(name):
+        ran.append(name)
+        if ran.count(name) == 1:
+            raise MemoryError
+
+    with launchkit.agree_across_ranks([kernel]) as agreement:
+        agreement.spread({"a": lambda: fails_once("a"), "b": lambda: ran.append("b")})
+        with pytest.raises(KeyError):
+            agreement.spread({"c": lambda: {}[1]})
+    assert (ran.count("a"), ran.count("b"), ran[-1]) == (2, 1, "a")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout_s": 0}, {"timeout_s": float("nan")}, {"silent_s": -1.0}, {"unlike_configs": "any"},
+     {"group": object()}],
+)  # fmt: skip
+def test_bad_argument_is_refused_at_once(kernel, options):
+    with pytest.raises(UsageError):
+        launchkit.agree_across_ranks([kernel], **options)
+
+
+def test_kernel_without_configs_is_refused(measuring):
+    with pytest.raises(NotAutotunedError):
+        launchkit.agree_across_ranks([sample_kernels.copy])
+
+
+def test_an_agreement_is_entered_once_at_a_time_and_spreads_inside_only(kernel):
+    agreement = launchkit.agree_across_ranks([kernel])
+    with pytest.raises(UsageError):
+        agreement.spread({})
+    with agreement, pytest.raises(UsageError):
+        agreement.__enter__()
+
+
+@pytest.mark.parametrize("size", [0, 1, SHORT_BYTES, SHORT_BYTES + 1, 2 * CHUNK_BYTES + 3])
+def test_messages_of_any_length_arrive_whole(boards, size):
+    one, two = boards(4), boards(7)
+    data = bytes(n % 251 for n in range(size))
+    assert one.read("note") is None
+    assert one.post("note", data)
+    assert not two.post("note", b"later")
+    assert two.read("note") == data
+
+
+def test_all_ranks_gather_all_messages(boards):
+    one, two = boards(4), boards(7)
+    with ThreadPoolExecutor(2) as pool:
+        futures = [
+            pool.submit(board.gather, "hello", bytes([board.rank]), 20.0) for board in (one, two)
+        ]
+        assert [future.result(timeout=30) for future in futures] == [{4: b"\4", 7: b"\7"}] * 2
+
+
+def test_a_rank_that_does_not_come_is_named_and_told_when_it_comes_late(boards):
+    with pytest.raises(AgreementError) as caught:
+        boards(4).gather("hello", b"", 0.05)
+    assert caught.value.silent == (7,)
+    late = boards(7)
+    assert set(late.gather("hello", b"", 5.0)) == {4, 7}
+    with pytest.raises(AgreementError, match="gave up") as told:
+        late.gather("next", b"", 5.0)
+    assert told.value.silent == (7,)
+
+
+def test_a_rank_whose_pulse_stops_is_dead_long_before_the_time_is_up(boards):
+    dead = boards(7, silent_s=0.3)
+    dead.close()
+    with pytest.raises(AgreementError, match="died") as caught:
+        boards(4, silent_s=0.3).gather("hello", b"", 600.0)
+    assert caught.value.silent == (7,)
+
+
+def test_of_many_claims_one_holds(boards):
+    one, two = boards(4), boards(7)
+    gate = threading.Barrier(16)
+
+    def claim(n):
+        gate.wait()
+        mine = f"{n}:x"
+        return (one, two)[n % 2].claim("key", "", mine) == mine
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(claim, range(16))) == 1
+
+
+def test_lost_store_is_an_agreement_error_at_once():
+    class Lost:
+        def set(self, key, value):
+            raise RuntimeError("broken pipe")
+
+    with pytest.raises(AgreementError, match="lost"):
+        Board(Lost(), "job", 0, (0, 1), silent_s=30.0)
