@@ -20,7 +20,6 @@ _ARGUMENT = re.compile(r"(%[\w.$-]+): ([^%]*)")
 _OPERATION = re.compile(
     r'^(?:(%[\w.$-]+(?::\d+)?(?:, %[\w.$-]+(?::\d+)?)*) = )?("?)([a-z_]\w*\.[\w.]+)\2'
 )
-_LOCATION = re.compile(r'loc\("([^"]+)"')
 _PAIR = re.compile(r"(%[\w.$-]+) = (%[\w.$-]+(?:#\d+)?)")
 _BLOCK = re.compile(r"^\^\w+(?:\((.*)\))?")
 
@@ -41,23 +40,39 @@ class Accesses:
     """It also writes through addresses that it reads from memory: to what no argument names."""
 
 
-def accesses(ir: str, parameters: Sequence[str]) -> Accesses | None:
+def accesses(ir: str, pointers: Sequence[tuple[str, str]]) -> Accesses | None:
     """Return what a kernel reads and writes; None for a text that is not understood.
 
     Args:
         ir: the kernel's Triton IR (``compiled.asm["ttir"]``).
-        parameters: the names of the kernel's parameters.
+        pointers: (parameter, kind) of each pointer (``ptr``) and descriptor (``tensordesc``) among
+            the kernel's arguments, in order. The text has names too, but those of variables.
     """
     try:
-        return _Reader(parameters).read(ir)
+        return _Reader(pointers).read(ir)
     except _UnknownTextError:
         return None
 
 
-def accesses_of(compiled: Any, parameters: Sequence[str]) -> Accesses | None:
+def accesses_of(compiled: Any) -> Accesses | None:
     """Return the same of a compiled kernel; None where there is no Triton IR."""
-    ir = getattr(compiled, "asm", {}).get("ttir")
-    return accesses(ir, parameters) if isinstance(ir, str) else None
+    try:
+        ir, signature = compiled.asm["ttir"], compiled.src.signature
+        pointers = [found for name, kind in signature.items() for found in _pointers(name, kind)]
+    except (AttributeError, KeyError, TypeError):
+        return None
+    return accesses(ir, pointers) if isinstance(ir, str) else None
+
+
+def _pointers(name: str, kind: Any) -> Iterator[tuple[str, str]]:
+    """Give a parameter's pointers as Triton's signature of a kernel types them."""
+    if isinstance(kind, (tuple, list)):
+        for part in kind:
+            yield from _pointers(name, part)
+    elif kind.startswith("tensordesc"):
+        yield name, "tensordesc"
+    elif kind.startswith(("*", "nvTmaDesc")):
+        yield name, "ptr"
 
 
 class _UnknownTextError(Exception):
@@ -76,34 +91,39 @@ class _Region:
 
 @dataclass
 class _Reader:
-    parameters: Sequence[str]
+    pointers: Sequence[tuple[str, str]]
     names: dict[str, str] = field(default_factory=dict)
     """Pointer argument in the text -> parameter."""
     sources: dict[str, set[str]] = field(default_factory=dict)
     read_from: set[str] = field(default_factory=set)
     written_to: set[str] = field(default_factory=set)
+    touched: set[str] = field(default_factory=set)
+    """Given to what may do anything with it."""
     regions: list[_Region] = field(default_factory=list)
 
     def read(self, ir: str) -> Accesses:
         lines = _kernel_lines(ir)
-        self._header(next(lines))
+        self._header(next(lines, ""))
         for line in lines:
             self._line(line)
-        read, written = self._origins(self.read_from), self._origins(self.written_to)
-        indirect = any(not self._origins({value}) or _MEMORY in self._origins({value})
-                       for value in self.written_to)  # fmt: skip
+        anything = self._origins(self.touched)
+        read = self._origins(self.read_from) | anything
+        written = self._origins(self.written_to) | anything
+        to = [self._origins({value}) for value in self.written_to]
+        indirect = any(not origins or _MEMORY in origins for origins in to)
         return Accesses(self._named(read), self._named(written), indirect)
 
     def _header(self, line: str) -> None:
-        arguments = line[line.index("(") + 1 : line.rindex(")")]
-        for name, rest in _ARGUMENT.findall(arguments):
-            if "!tt.ptr" not in rest and "tensordesc" not in rest:
-                continue
-            location = _LOCATION.search(rest)
-            parameter = (location[1] if location else name[1:]).partition(".")[0]
-            if parameter not in self.parameters:
-                raise _UnknownTextError(name)
-            self.names[name] = parameter
+        arguments = line.partition("(")[2]
+        found = [
+            (name, "tensordesc" if "!tt.tensordesc" in rest else "ptr")
+            for name, rest in _ARGUMENT.findall(arguments)
+            if "!tt.tensordesc" in rest or "!tt.ptr" in rest
+        ]
+        if [kind for _, kind in found] != [kind for _, kind in self.pointers]:
+            raise _UnknownTextError(line)
+        parameters = (parameter for parameter, _ in self.pointers)
+        self.names = dict(zip((name for name, _ in found), parameters, strict=True))
 
     def _line(self, line: str) -> None:
         if block := _BLOCK.match(line):
@@ -143,14 +163,13 @@ class _Reader:
         elif "load" in name or name.endswith("_gather"):
             self.read_from.add(operands[0])
         elif operation in _IMPURE or dialect != "tt" or not (results or name.endswith("return")):
-            pointers = [value for value in operands if self._origins({value}) & set(self.names)]
-            self.read_from.update(pointers)
-            self.written_to.update(pointers)
+            self.touched.update(operands)
 
     # -- bodies
 
     def _open(self, operation: str, results: list[str], operands: list[str], body: str) -> None:
-        pairs = _PAIR.findall(body) if "iter_args(" in body or operation == "scf.while" else []
+        carried = body.partition("iter_args(")[2] if operation == "scf.for" else body
+        pairs = _PAIR.findall(carried) if operation in ("scf.for", "scf.while") else []
         arguments = [name for name, _ in pairs]
         for name, start in pairs:
             self._flow([start], [name])

@@ -40,7 +40,6 @@ class ConfigCall:
         self._run = triton_run(autotuner.fn)
         self._args: tuple[Any, ...] = args
         self._kwargs: Mapping[str, Any] = {**kwargs, **config.all_kwargs()}
-        self._parameters = autotuner.arg_names
         self._guard = InputGuard(autotuner)
         self._protection = protection
         self._outputs = outputs
@@ -93,7 +92,7 @@ class ConfigCall:
             if self._guard.is_tritons:
                 raise
             compiled = None
-        self.does = accesses_of(compiled, self._parameters)
+        self.does = accesses_of(compiled)
         self._protection.before(
             self.named, self.does, self._guard.restored, all_written=self._outputs
         )
