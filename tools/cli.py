@@ -16,7 +16,7 @@ from rich.logging import RichHandler
 
 import launchkit
 from launchkit.errors import LaunchkitError
-from launchkit.tools import bench, configs, doctor, run, warm
+from launchkit.tools import bench, configs, doctor, run, tune, warm
 
 app = typer.Typer(
     name="launchkit",
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.add_typer(configs.app, name="configs")
 app.command("doctor")(doctor.command)
+app.command("tune")(tune.command)
 app.command("warm")(warm.command)
 # The first word that is no option ends ours: what follows is the program's.
 app.command("run", context_settings={"allow_interspersed_args": False})(run.command)

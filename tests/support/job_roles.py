@@ -30,3 +30,24 @@ def prepare(**options):
 
 def fail_to_start(**options):
     sys.exit(7)
+
+
+def pretend_to_execute():
+    """Host-only mode is believed to execute, so that kernels tune with their own ``do_bench``."""
+    from launchkit.dispatch import triton_seam
+
+    triton_seam.executes = lambda: True
+
+
+def note_place(kernel, arguments):
+    """A function for ``--make``: notes where it is called and with what."""
+    where = os.environ["CUDA_VISIBLE_DEVICES"]
+    floats = float(arguments["x_ptr"].abs().sum()) > 0
+    with open(os.environ["LAUNCHKIT_TEST_NOTES"], "a") as notes:
+        notes.write(f"{where} {kernel} {floats}\n")
+    return {"y_ptr": arguments["y_ptr"].fill_(1)}
+
+
+def make_badly(kernel, arguments):
+    """A function for ``--make`` that knows another kernel."""
+    return {"no_such": 1}

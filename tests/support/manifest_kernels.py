@@ -1,5 +1,8 @@
 """Kernels that another process can import: plain, autotuned, with heuristics, with descriptors."""
 
+import os
+import signal
+
 import triton
 import triton.language as tl
 
@@ -36,6 +39,8 @@ def measure(call, quantiles=None):
     call()
     block = hostonly.launches()[-1].grid[0]
     MEASURED.append(block)
+    if len(MEASURED) == int(os.environ.get("LAUNCHKIT_TEST_DIE_AT", 0)):
+        os.kill(os.getpid(), signal.SIGKILL)
     time = abs(block - 32) + 1.0
     return [time, time, time]
 

@@ -1,0 +1,85 @@
+"""``launchkit tune``: tunes what a manifest lists, before a program serves. A command.
+
+Exit codes: 0 the store has a config for all of it, 1 not for all, 2 bad use.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from launchkit import jsonio
+from launchkit.dispatch.manifest import Manifest
+from launchkit.errors import UsageError
+from launchkit.tools import manifests
+
+Gpus = Annotated[
+    str | None,
+    typer.Option(help="GPUs, as CUDA_VISIBLE_DEVICES names them: 0,1. Default: all visible ones."),
+]
+Make = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="Called with a kernel's name and its disposable arguments by name: fills in index "
+        "tensors, which hold zeros, and returns a dict of arguments to replace, or nothing.",
+    ),
+]
+Kernels = Annotated[
+    list[str] | None,
+    typer.Option("--kernel", help="Pattern over the names of kernels; may be repeated."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a summary.")]
+
+
+def command(
+    manifest: manifests.ManifestPath,
+    store: manifests.StorePlace = None,
+    gpus: Gpus = None,
+    make: Make = None,
+    kernel: Kernels = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tune what a manifest lists on this machine's GPUs, and store it.
+
+    Arguments are disposable: tensors of the recorded shape, strides, dtype and alignment, floats
+    random, all else zeros. What indexes other tensors should be filled in by --make: with zeros
+    alone a kernel may do less than in use. One process per GPU; what the store has is passed over,
+    so a run that was ended goes on when it is started again.
+    """
+    if make is not None and ":" not in make:
+        raise UsageError(f"--make {make} names no function. Give it as module:function.")
+    found = _only(manifests.read(manifest), kernel)
+    tuning = _tuning()
+    names = None if gpus is None else [each.strip() for each in gpus.split(",")]
+    with manifests.progress(len(found.entries), "tune") as done:
+        report = tuning.tune_manifest(
+            found, store=store, gpus=names, make=make, progress=lambda entry: done(entry.kernel)
+        )
+    if as_json:
+        typer.echo(jsonio.dumps(report.as_dict()), nl=False)
+    else:
+        typer.echo(str(report))
+    raise typer.Exit(0 if report.complete else 1)
+
+
+def _only(manifest: Manifest, patterns: list[str] | None) -> Manifest:
+    """Return what a manifest has of kernels whose names fit; what it lists besides is left out."""
+    if not patterns:
+        return manifest
+    entries = [entry for entry in manifest.entries
+               if any(fnmatchcase(entry["kernel"]["name"], each) for each in patterns)]  # fmt: skip
+    return Manifest(tuple(entries))
+
+
+def _tuning() -> ModuleType:
+    try:
+        from launchkit.dispatch import offline_tuning
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"tuning needs torch and Triton: {error}. Install launchkit-triton[torch]."
+        ) from error
+    return offline_tuning
