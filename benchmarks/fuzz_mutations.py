@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator
 from random import Random
@@ -31,10 +30,17 @@ _LIMIT_BYTES = 2**20
 
 def mutated(rng: Random, content: object) -> Any:
     """Return a copy of JSON values with one to four changes of their structure."""
-    root = [copy.deepcopy(content)]
+    root = [copied(content)]
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         _change(rng, root)
     return root[0]
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of JSON values, in which no list or object is that of ``value``."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
 
 
 def damaged(rng: Random, data: bytes) -> bytes:
@@ -85,10 +91,10 @@ def _change(rng: Random, root: list[Any]) -> None:
     elif choice == 1 and isinstance(parent, dict):
         parent[rng.choice((*_TEXTS, *parent))] = parent.pop(key)
     elif choice == 2 and isinstance(parent, list) and parent is not root:
-        parent.insert(rng.randrange(len(parent) + 1), copy.deepcopy(parent[key]))
+        parent.insert(rng.randrange(len(parent) + 1), copied(parent[key]))
     elif choice == 3:
         other, place = _somewhere(rng, root)
-        parent[key] = copy.deepcopy(other[place])
+        parent[key] = copied(other[place])
     elif choice == 4 and isinstance(parent[key], str):
         parent[key] = _edited(rng, parent[key])
     elif choice == 5 and type(parent[key]) in (int, float):
@@ -153,10 +159,10 @@ def _repeat(rng: Random, data: bytes) -> bytes:
 
 def _twice(rng: Random, data: bytes) -> bytes:
     """Let a key stand twice in its object."""
-    found = list(_NAMED.finditer(data))
-    if not found:
+    start = rng.randrange(len(data) + 1)
+    named = _NAMED.search(data, start, start + 4096) or _NAMED.search(data, 0, 4096)
+    if named is None:
         return data
-    named = rng.choice(found)
     return data[: named.start()] + named[0] + b"0," + data[named.start() :]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ _DTYPES = ("torch.float16", "torch.float32")
 _OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3}
 
 
+@functools.cache
 def records() -> tuple[TunedRecord, ...]:
     """Return records of one kernel and device, with every type of value and kind of result."""
     values = (1024, True, 1.5, "1024", "a, b\\'\n", None, float("nan"), 2**70, (1, ("x", None)))

@@ -6,6 +6,7 @@ accepted and the reasons for what was not, and lets every exception through that
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ def _sha256(content: object) -> str:
 # -- the config document, as a file of a store and by itself
 
 
+@functools.cache
 def _document_object(count: int = 9) -> Any:
     made = seeds.records()[:count]
     return document.to_object(document.ConfigDocument(made[0].kernel, made[0].device, made))
@@ -86,9 +88,22 @@ def _take_stored(folder: Path) -> Taken:
 # -- bundles and lock files, whose checksums are made to fit half of the time
 
 
+@functools.cache
+def _bundled() -> tuple[Any, ...]:
+    wholes = (document.ConfigDocument(r.kernel, r.device, (r,)) for r in seeds.records()[:3])
+    return tuple(document.to_object(whole) for whole in wholes)
+
+
+@functools.cache
+def _locked() -> dict[str, Any]:
+    dumped = pins.dump(pins.select(seeds.records()))
+    whole = jsonio.loads(dumped, source="it", limit_bytes=2**20)
+    assert isinstance(whole, dict)
+    return whole
+
+
 def _make_bundle(rng: Random) -> Files:
-    bodies = [document.to_object(document.ConfigDocument(each.kernel, each.device, (each,)))
-              for each in seeds.records()[: rng.choice((1, 3))]]  # fmt: skip
+    bodies = list(_bundled()[: rng.choice((1, 3))])
     at = rng.randrange(len(bodies))
     bodies[at] = mutated(rng, bodies[at])
     try:
@@ -130,9 +145,7 @@ def bundle_or_reason(path: Path, *, partial: bool) -> bundle.Bundle | str:
 
 
 def _make_lock(rng: Random) -> Files:
-    pinned = pins.select(seeds.records())
-    whole = jsonio.loads(pins.dump(pinned), source="it", limit_bytes=2**20)
-    assert isinstance(whole, dict)
+    whole = _locked()
     try:
         documents = mutated(rng, whole["documents"])
         lock = {**whole, "documents": documents, "sha256": _sha256(documents)}
