@@ -139,7 +139,8 @@ def _list_tables(records: list[TunedRecord]) -> Iterator[Table]:
 
 
 def _record_table(record: TunedRecord) -> Table:
-    title = [record.kernel.name, record.device.name, record.toolchain.text, record.key.text]
+    kernel = f"{record.kernel.name} {record.kernel.digest[:12]}"
+    title = [kernel, record.device.name, record.toolchain.text, record.key.text]
     ordered = sorted(record.configs, key=lambda tuned: (not tuned.ok, tuned.median_us or 0.0))
     columns = ["", "config", "median µs", "p20", "p80", "reps", "method", "failed"]
     return table(" · ".join(title), columns, (_config_row(record, each) for each in ordered))

@@ -9,7 +9,7 @@ import typer
 
 from launchkit.configs import TunedRecord
 from launchkit.errors import LaunchkitError
-from launchkit.store import bundle, foreign
+from launchkit.store import MemoryStore, bundle, foreign
 from launchkit.tools import configs_foreign as told
 from launchkit.tools.configs_foreign import Told, read_foreign
 from launchkit.tools.configs_merge import DryRun, PolicyName, merge_records_into, report
@@ -24,6 +24,7 @@ from launchkit.tools.configs_output import (
     open_or_exit,
     plain,
     wanted,
+    working,
 )
 
 
@@ -45,7 +46,8 @@ def export_configs(
     out.
     """
     opened = open_or_exit(store)
-    records = list(wanted(opened.records(), kernel, device))
+    with working("reading"):
+        records = list(wanted(opened.records(), kernel, device))
     if not records:
         finding(f"No such configs are stored in the {opened.describe()}: nothing was written.")
     options = Told(tensors=tensors, key_values=key_value, key_fields=key_field)
@@ -54,7 +56,8 @@ def export_configs(
         return
     options.refuse_without_format()
     try:
-        digest = bundle.write(path, records)
+        with working("writing"):
+            digest = bundle.write(path, records)
     except LaunchkitError as error:
         fail(str(error))
     if as_json:
@@ -67,12 +70,7 @@ def _export_foreign(
     name: str, records: list[TunedRecord], path: Path, options: Told, as_json: bool
 ) -> None:
     try:
-        context = foreign.ForeignContext(
-            tensors=options.named_tensors,
-            key_values=options.typed_key_values,
-            key_fields=options.named_key_fields,
-        )
-        written = foreign.write(name, records, path, context)
+        written = foreign.write(name, records, path, options.context(MemoryStore()))
     except (LaunchkitError, OSError) as error:
         fail(str(error))
     skipped = [(each.source, each.reason) for each in written.skipped]
@@ -122,16 +120,15 @@ def import_configs(
                    key_field, key_type, config_type, config_value, method)  # fmt: skip
     if format_name is not None:
         found = read_foreign(format_name, path, options, target)
-        records = iter(found.records)
+        records, gaps = iter(found.records), found.gaps
         broken = [(each.source, each.reason) for each in found.skipped]
-        for gap in found.gaps:
-            typer.echo(f"files of the format {format_name} do not tell: {gap}", err=True)
     else:
         options.refuse_without_format()
-        taken, broken = _from_bundle(path, partial)
-        records = wanted(taken, kernel, device)
+        with working("checking the bundle"):
+            taken, broken = _from_bundle(path, partial)
+        records, gaps = wanted(taken, kernel, device), ()
     merging = merge_records_into(target, records, policy, dry_run)
-    report(merging, target, broken, dry_run, as_json)
+    report(merging, target, broken, dry_run, as_json, gaps)
 
 
 def _from_bundle(

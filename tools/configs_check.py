@@ -22,6 +22,7 @@ from launchkit.tools.configs_output import (
     plain,
     show,
     table,
+    working,
 )
 
 
@@ -47,18 +48,19 @@ def check(
     there are findings.
     """
     opened, policy = open_or_exit(store), stale_policy(stale)
-    found = list(check_store(opened, policy))
-    if lock is not None:
-        found += _check_lock(lock, opened, policy)
-    records = opened.examine().records
+    with working("checking"):
+        health = opened.examine()
+        found = list(check_store(opened, health, policy))
+        if lock is not None:
+            found += _check_lock(lock, opened, policy)
     if as_json:
         rows = [asdict(each) for each in found]
-        echo_json({"store": opened.describe(), "records": records, "findings": rows})
+        echo_json({"store": opened.describe(), "records": health.records, "findings": rows})
     else:
         rows_of = [[each.kind, each.place, each.text] for each in found]
         if found:
             show(table("", ["finding", "place", "text"], rows_of))
-        typer.echo(f"{plain(opened.describe())}: {records} records, {len(found)} findings")
+        typer.echo(f"{plain(opened.describe())}: {health.records} records, {len(found)} findings")
     if found:
         raise typer.Exit(1)
 

@@ -101,21 +101,6 @@ class Told:
         if any(getattr(self, each.name) for each in fields(self) if each.name not in shared):
             fail("such options are for files of other programs. Give --format too.")
 
-    @property
-    def named_tensors(self) -> tuple[str, ...] | None:
-        """The parameters with a dtype, in the order of the call."""
-        return _names(self.tensors)
-
-    @property
-    def named_key_fields(self) -> dict[str, str]:
-        """Key argument to the format's own field."""
-        return _pairs(self.key_fields)
-
-    @property
-    def typed_key_values(self) -> dict[str, Any]:
-        """Key argument to its value."""
-        return _typed(self.key_values)
-
     def context(self, store: ConfigStore) -> ForeignContext:
         """Return what was told; names of kernels and devices that ``store`` knows are completed."""
         return ForeignContext(
@@ -123,11 +108,11 @@ class Told:
             device=None if self.device is None else _device(self.device, store),
             toolchain=None if self.triton is None else Toolchain(self.triton),
             parameters=_names(self.parameters),
-            tensors=self.named_tensors,
+            tensors=_names(self.tensors),
             dtypes=None if self.dtypes is None else _pairs(self.dtypes),
             keys=_names(self.keys),
-            key_values=self.typed_key_values,
-            key_fields=self.named_key_fields,
+            key_values=_typed(self.key_values),
+            key_fields=_pairs(self.key_fields),
             key_types=_pairs(self.key_types),
             config_types=None if self.config_types is None else _pairs(self.config_types),
             config_values=_typed(self.config_values),

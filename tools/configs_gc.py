@@ -27,6 +27,7 @@ from launchkit.tools.configs_output import (
     short_key,
     show,
     table,
+    working,
 )
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -71,7 +72,8 @@ def collect_garbage(
     directory = _directory(open_or_exit(store), yes)
     rules = _rules(older_than, stale, max_size, grace)
     now_s = clock.utc_now().timestamp()
-    found = survey(directory, rules, now_s)
+    with working("looking"):
+        found = survey(directory, rules, now_s)
     removal = Removal((), ())
     if yes:
         with progress("removing", len(found.waste)) as done:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, cast
 
 import typer
@@ -27,6 +27,7 @@ from launchkit.tools.configs_output import (
     wanted,
     won,
     won_cell,
+    working,
 )
 
 PolicyName = Annotated[
@@ -58,7 +59,8 @@ def merge(
     never compared: there the target's choice stays, the report says so, and the exit code is 1.
     """
     target, opened = open_or_exit(into), [open_or_exit(source) for source in sources]
-    unreadable = [each for store in opened for each in store.examine().broken]
+    with working("looking at the sources"):
+        unreadable = [each for store in opened for each in store.examine().broken]
     records = (record for store in opened for record in store.records())
     merging = merge_records_into(target, wanted(records, kernel, device), policy, dry_run)
     report(merging, target, unreadable, dry_run, as_json)
@@ -68,7 +70,8 @@ def merge_records_into(
     target: ConfigStore, records: Iterator[TunedRecord], policy: str, dry_run: bool
 ) -> Merging:
     """Plan, and unless it is a dry run do it, with progress; exit code 2 for what cannot be."""
-    merging = plan(target, records, _policy(policy))
+    with working("comparing"):
+        merging = plan(target, records, _policy(policy))
     if not dry_run and target.read_only:
         fail(f"the {target.describe()} is read-only. Give another store to write to.")
     if not dry_run:
@@ -89,12 +92,18 @@ def report(
     unreadable: list[tuple[str, str]],
     dry_run: bool,
     as_json: bool,
+    gaps: Sequence[str] = (),
 ) -> None:
-    """Print what a merge did; exit code 1 where something is left to look at."""
+    """Print what a merge did; exit code 1 where something is left to look at.
+
+    ``gaps``: what the files that were read could not tell.
+    """
     if as_json:
-        echo_json(_as_json(merging, target, unreadable, dry_run))
+        echo_json(_as_json(merging, target, unreadable, dry_run) | {"gaps": list(gaps)})
     else:
         _print_report(merging, target, unreadable, dry_run)
+    for gap in gaps:
+        typer.echo(f"such files do not tell: {gap}", err=True)
     if merging.refused:
         finding(f"{len(merging.conflicts)} conflicts: nothing was written. Choose another policy.")
     if merging.unwritten:
@@ -165,7 +174,8 @@ def diff(
     """
     stores = [open_or_exit(before), open_or_exit(after)]
     pinned = any(isinstance(store, PinnedStore) for store in stores)
-    sides = [list(wanted(store.records(), kernel, device)) for store in stores]
+    with working("reading"):
+        sides = [list(wanted(store.records(), kernel, device)) for store in stores]
     found = compare(*(pins.selected(side) if pinned else side for side in sides))
     if as_json:
         echo_json({"before": stores[0].describe(), "after": stores[1].describe()}

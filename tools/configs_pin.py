@@ -23,6 +23,7 @@ from launchkit.tools.configs_output import (
     open_or_exit,
     plain,
     wanted,
+    working,
 )
 
 
@@ -44,7 +45,8 @@ def pin(
     """
     opened = open_or_exit(store)
     before = _present(lock)
-    found = pins.selected(wanted(opened.records(), kernel, device), toolchain)
+    with working("reading"):
+        found = pins.selected(wanted(opened.records(), kernel, device), toolchain)
     if not found:
         finding(f"No such configs are stored in the {opened.describe()}: nothing was pinned.")
     filtered = kernel is not None or device is not None
@@ -65,7 +67,8 @@ def _present(lock: Path) -> list[TunedRecord]:
 
 def _write(lock: Path, pinned: list[TunedRecord], before: list[TunedRecord], as_json: bool) -> None:
     try:
-        changed = pins.write(lock, pins.select(pinned))
+        with working("writing"):
+            changed = pins.write(lock, pins.select(pinned))
     except LaunchkitError as error:
         fail(str(error))
     digest = pins.read(lock)[0]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from launchkit.configs import TunedRecord, config_text
 from launchkit.errors import BadDocumentError
 from launchkit.store import collect
-from launchkit.store.base import ConfigStore
+from launchkit.store.base import ConfigStore, StoreHealth
 from launchkit.store.comparing import changed_winner
 from launchkit.store.directory import DirectoryStore
 from launchkit.store.staleness import Staleness, StalePolicy
@@ -27,16 +28,22 @@ class Finding:
     """What is wrong, and what to do."""
 
 
-def check_store(store: ConfigStore, policy: StalePolicy) -> Iterator[Finding]:
-    """Yield what is wrong with a store: what cannot be read, stands elsewhere, or is behind."""
-    health = store.examine()
+def check_store(store: ConfigStore, health: StoreHealth, policy: StalePolicy) -> Iterator[Finding]:
+    """Yield what is wrong with a store: what cannot be read, stands elsewhere, or is behind.
+
+    ``health``: what ``store.examine()`` has found.
+    """
     for file, problem in health.broken:
         yield Finding("broken", file, problem)
     if health.set_aside:
         advice = "Look what wrote them; launchkit configs gc --yes removes them."
         yield Finding("set-aside", health.place, f"{health.set_aside} broken documents. {advice}")
-    records = list(store.records())
-    yield from _misplaced(store)
+    records: list[TunedRecord] = []
+    for path, record in _placed_records(store):
+        records.append(record)
+        if path is not None and record.key.digest[:2] != path.stem:
+            text = "it stands in a file of other keys. Import it again, then remove it."
+            yield Finding("misplaced", f"{path}: {place_text(record)}", text)
     stale = Staleness(policy)
     stale.learn(records)
     for record in records:
@@ -84,12 +91,12 @@ def _pin_findings(
         yield Finding("pin-outdated", place, text)
 
 
-def _misplaced(store: ConfigStore) -> Iterator[Finding]:
-    """Yield records that stand in another file than their key leads to: no launch finds them."""
+def _placed_records(store: ConfigStore) -> Iterator[tuple[Path | None, TunedRecord]]:
+    """Yield every record of every layer, with its file where it has one."""
     for layer in getattr(store, "layers", (store,)):
-        for path in layer.paths() if isinstance(layer, DirectoryStore) else ():
+        if not isinstance(layer, DirectoryStore):
+            yield from ((None, record) for record in layer.records())
+            continue
+        for path in layer.paths():
             with suppress(BadDocumentError, OSError):  # told as broken, or gone
-                for record in collect.load(path).records:
-                    if record.key.digest[:2] != path.stem:
-                        text = "it stands in a file of other keys. Import it again, then remove it."
-                        yield Finding("misplaced", f"{path}: {place_text(record)}", text)
+                yield from ((path, record) for record in collect.load(path).records)

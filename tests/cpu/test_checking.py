@@ -11,8 +11,13 @@ from stored import RECORD, file_of
 
 from launchkit.keys import DeviceId
 from launchkit.store import DirectoryStore, LayeredStore, MemoryStore, pins
-from launchkit.store.checking import check_pins, check_store
+from launchkit.store.checking import check_pins
+from launchkit.store.checking import check_store as check_examined
 from launchkit.store.staleness import Staleness, version
+
+
+def check_store(store, policy):
+    return check_examined(store, store.examine(), policy)
 
 
 def kinds(found) -> list[str]:
