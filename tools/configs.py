@@ -17,6 +17,7 @@ from launchkit.store.document import record_object
 from launchkit.tools import (
     configs_bundle,
     configs_check,
+    configs_diff,
     configs_explain,
     configs_gc,
     configs_merge,
@@ -81,7 +82,7 @@ def show_configs(
 
 
 app.command("explain")(configs_explain.explain)
-app.command("diff")(configs_merge.diff)
+app.command("diff")(configs_diff.diff)
 app.command("merge")(configs_merge.merge)
 app.command("export")(configs_bundle.export_configs)
 app.command("import")(configs_bundle.import_configs)

@@ -23,6 +23,7 @@ from launchkit.tools.configs_output import (
     finding,
     open_or_exit,
     plain,
+    target_or_exit,
     wanted,
     working,
 )
@@ -115,7 +116,7 @@ def import_configs(
     damaged. With --format the files are another program's; --kernel NAME and --device then say of
     which kernel and GPU they are, as the other options say what such files leave out.
     """
-    target = open_or_exit(store)
+    target = target_or_exit(store, dry_run)
     options = Told(kernel, digest, device, triton, parameters, tensors, dtype, keys, key_value,
                    key_field, key_type, config_type, config_value, method)  # fmt: skip
     if format_name is not None:

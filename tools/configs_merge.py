@@ -1,4 +1,4 @@
-"""``launchkit configs merge`` and ``diff``: several stores into one, and what two have unlike. Of the tools."""
+"""``launchkit configs merge``: several stores into one, with a report. Of the tools."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from launchkit.configs import TunedRecord
-from launchkit.store import ConfigStore, PinnedStore, pins
-from launchkit.store.comparing import ChangedWinner, StoreDiff, compare
+from launchkit.store import ConfigStore
 from launchkit.store.merge import POLICIES, Conflict, Merging, Outcome, Policy, apply, plan
 from launchkit.tools.configs_output import (
     AsJson,
@@ -24,6 +23,7 @@ from launchkit.tools.configs_output import (
     progress,
     short_key,
     show_by_owner,
+    target_or_exit,
     wanted,
     won,
     won_cell,
@@ -58,7 +58,7 @@ def merge(
     Results that were measured in unlike ways (single launches, a CUDA graph, a cold cache) are
     never compared: there the target's choice stays, the report says so, and the exit code is 1.
     """
-    target, opened = open_or_exit(into), [open_or_exit(source) for source in sources]
+    target, opened = target_or_exit(into, dry_run), [open_or_exit(source) for source in sources]
     with working("looking at the sources"):
         unreadable = [each for store in opened for each in store.examine().broken]
     records = (record for store in opened for record in store.records())
@@ -72,8 +72,6 @@ def merge_records_into(
     """Plan, and unless it is a dry run do it, with progress; exit code 2 for what cannot be."""
     with working("comparing"):
         merging = plan(target, records, _policy(policy))
-    if not dry_run and target.read_only:
-        fail(f"the {target.describe()} is read-only. Give another store to write to.")
     if not dry_run:
         with progress("writing", len(merging.staged)) as done:
             apply(merging, target, done)
@@ -159,79 +157,3 @@ def _conflict_rows(merging: Merging) -> Iterator[tuple[TunedRecord, list[str]]]:
     for each in merging.conflicts:
         values = [won_cell(each.ours), won_cell(each.theirs), each.stays, each.undecided or ""]
         yield each.ours, [short_key(each.ours), *values]
-
-
-def diff(
-    before: Annotated[str, typer.Argument(help="A store or a lock file.")],
-    after: Annotated[str, typer.Argument(help="Another one.")],
-    kernel: KernelPart = None,
-    device: DevicePart = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say what the second store has otherwise: records added, removed, and won by another config.
-
-    Beside a lock file, a store counts with what it would be pinned as. Exit code 1: they differ.
-    """
-    stores = [open_or_exit(before), open_or_exit(after)]
-    pinned = any(isinstance(store, PinnedStore) for store in stores)
-    with working("reading"):
-        sides = [list(wanted(store.records(), kernel, device)) for store in stores]
-    found = compare(*(pins.selected(side) if pinned else side for side in sides))
-    if as_json:
-        echo_json({"before": stores[0].describe(), "after": stores[1].describe()}
-                  | diff_object(found))  # fmt: skip
-    else:
-        print_diff(found)
-    if found.differs:
-        raise typer.Exit(1)
-
-
-def diff_object(found: StoreDiff) -> dict[str, Any]:
-    """Return a difference as JSON has it."""
-    return {
-        "added": [located(record) | {"after": won(record)} for record in found.added],
-        "removed": [located(record) | {"before": won(record)} for record in found.removed],
-        "changed": [_changed_object(each) for each in found.changed],
-        "same": found.same,
-    }
-
-
-def _changed_object(changed: ChangedWinner) -> dict[str, Any]:
-    return located(changed.after) | {
-        "before": won(changed.before),
-        "after": won(changed.after),
-        "ratio": changed.ratio,
-        "measured_together": changed.together,
-        "incomparable": changed.incomparable,
-    }
-
-
-def print_diff(found: StoreDiff) -> None:
-    """Print a difference for people."""
-    show_by_owner(["", "key", "before", "after", "ratio", "why"], _diff_rows(found))
-    typer.echo(
-        f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} with "
-        f"another winner, {found.same} the same"
-    )
-
-
-def _diff_rows(found: StoreDiff) -> Iterator[tuple[TunedRecord, list[str]]]:
-    for each in found.added:
-        yield each, ["added", short_key(each), "", won_cell(each), "", ""]
-    for each in found.removed:
-        yield each, ["removed", short_key(each), won_cell(each), "", "", ""]
-    for changed in found.changed:
-        yield changed.after, _changed_row(changed)
-
-
-def _changed_row(each: ChangedWinner) -> list[str]:
-    ratio = "" if each.ratio is None else f"{each.ratio:.2f}"
-    why = each.incomparable or ("" if each.together else "not measured together")
-    return [
-        "winner",
-        short_key(each.after),
-        won_cell(each.before),
-        won_cell(each.after),
-        ratio,
-        why,
-    ]

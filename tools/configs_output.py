@@ -18,7 +18,7 @@ from rich.text import Text
 from launchkit import jsonio
 from launchkit.configs import TunedRecord
 from launchkit.errors import LaunchkitError
-from launchkit.store import ConfigStore, open_store
+from launchkit.store import ConfigStore, LayeredStore, open_store
 
 StorePlace = Annotated[
     str | None,
@@ -43,6 +43,19 @@ def open_or_exit(place: str | None) -> ConfigStore:
         return open_store(place)
     except LaunchkitError as error:
         fail(str(error))
+
+
+def target_or_exit(place: str | None, dry_run: bool) -> ConfigStore:
+    """Return the store to write to: of several layers the one that is written.
+
+    Exit code 2 where there is none, unless nothing is to be written.
+    """
+    store = open_or_exit(place)
+    if isinstance(store, LayeredStore) and store.writable is not None:
+        return store.writable
+    if store.read_only and not dry_run:
+        fail(f"the {plain(store.describe())} is read-only. Give another store to write to.")
+    return store
 
 
 def fail(message: str) -> NoReturn:

@@ -11,7 +11,7 @@ from launchkit.configs import TunedRecord
 from launchkit.errors import LaunchkitError
 from launchkit.store import pins
 from launchkit.store.comparing import compare
-from launchkit.tools.configs_merge import diff_object, print_diff
+from launchkit.tools.configs_diff import diff_object, print_diff
 from launchkit.tools.configs_output import (
     AsJson,
     DevicePart,

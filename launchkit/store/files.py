@@ -114,9 +114,10 @@ def replace_file(path: Path, data: bytes) -> None:
 def write_file(path: Path, data: bytes) -> None:
     """Put ``data`` at ``path`` as ``replace_file`` does, for a file that somebody asked for.
 
-    Makes its directory. Raises StoreError where that is impossible.
+    Makes its directory, and follows a link. Raises StoreError where that is impossible.
     """
     try:
+        path = Path(os.path.realpath(path))
         if os.path.lexists(path) and not path.is_file():
             raise StoreError(f"{path} is no regular file. Choose another place.")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -64,8 +64,12 @@ class PinnedStore(ConfigStore):
         return False
 
     def records(self) -> Iterator[TunedRecord]:
-        """Yield every pin in the file's order."""
-        return self._pins.records()
+        """Yield every pin in the file's order, then what this process has put besides."""
+        pinned = list(self._pins.records())
+        has = {pin.identity for pin in pinned}
+        return iter(
+            [*pinned, *(each for each in self._others.records() if each.identity not in has)]
+        )
 
     @property
     def read_only(self) -> bool:

@@ -13,7 +13,7 @@ from launchkit.tools.cli import app
 def test_commands_of_the_document_print_what_it_shows(tmp_path, monkeypatch) -> None:
     make_stores(tmp_path)
     monkeypatch.chdir(tmp_path)
-    steps = console_steps("docs/configs.md")
+    steps = console_steps("docs/configs.md", first="Compare and merge")
     runner = CliRunner(env={"COLUMNS": "100"})
     for command, shown in steps:
         program, *arguments = shlex.split(command)

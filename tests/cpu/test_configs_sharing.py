@@ -231,6 +231,25 @@ def test_a_lock_file_is_a_store_for_every_command(stores, tmp_path) -> None:
         assert "read-only" in result.stderr
 
 
+def test_of_several_layers_the_written_one_is_merged_into(stores, tmp_path) -> None:
+    ours, theirs = stores
+    lock = tmp_path / "x.lock"
+    run("pin", lock, "--store", theirs)
+    before = content(theirs), lock.read_bytes()
+    found = run_json("merge", theirs, "--into", f"{lock},{ours},{theirs}")
+    assert (found["added"], found["replaced"]) == (1, 1)
+    assert str(ours) in found["target"]
+    assert len(list(DirectoryStore(ours).records())) == 4
+    assert (content(theirs), lock.read_bytes()) == before
+
+
+def test_a_lock_file_that_is_a_link_stays_one(stores, tmp_path) -> None:
+    (tmp_path / "link.lock").symlink_to(tmp_path / "real.lock")
+    assert run("pin", tmp_path / "link.lock", "--store", stores[0]).exit_code == 0
+    assert (tmp_path / "link.lock").is_symlink()
+    assert len(winners(PinnedStore(tmp_path / "real.lock"))) == 3
+
+
 def test_bad_use_is_exit_2_and_no_traceback(stores, tmp_path) -> None:
     ours, theirs = stores
     (tmp_path / "file").write_bytes(b"\xff")

@@ -14,9 +14,13 @@ from launchkit.keys import KernelId, LaunchKey, Toolchain, encode_value
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def console_steps(name: str) -> list[tuple[str, list[str]]]:
-    """Every ``$ command`` of a document's console blocks, with the lines that it prints."""
+def console_steps(name: str, first: str) -> list[tuple[str, list[str]]]:
+    """Every ``$ command`` of a document's console blocks, with the lines that it prints.
+
+    From the subsection ``first`` on, to the end of its section.
+    """
     text = (ROOT / name).read_text(encoding="utf-8")
+    text = text.partition(f"\n### {first}\n")[2].partition("\n## ")[0]
     steps: list[tuple[str, list[str]]] = []
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
         for line in block.splitlines():
