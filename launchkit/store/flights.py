@@ -23,6 +23,7 @@ from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.store import files
 from launchkit.store.base import ConfigStore
 from launchkit.store.directory import DirectoryStore
+from launchkit.store.layered import LayeredStore
 
 TIMEOUT_S = 600.0
 """How long a flight waits by default: longer than a kernel with a long config list tunes."""
@@ -133,12 +134,13 @@ def identity_digest(identity: Identity) -> str:
     return hashlib.sha256(jsonio.dumps_compact(parts)).hexdigest()[:32]
 
 
-def _folder(store: ConfigStore) -> Path | None:
-    """Return where the locks of a store are: in its first directory that can be written."""
-    if isinstance(store, DirectoryStore):
-        return None if getattr(store, "read_only", False) else store.path / FOLDER
-    layers = getattr(store, "layers", ())
-    return next((found for layer in layers if (found := _folder(layer)) is not None), None)
+def _folder(store: ConfigStore | None) -> Path | None:
+    """Return where the locks of a store are: beside what other processes can find."""
+    if isinstance(store, LayeredStore):
+        store = store.writable
+    if not isinstance(store, DirectoryStore) or store.read_only:
+        return None
+    return store.path / FOLDER
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from stored import RECORD, record_for
 
-from launchkit.store import DirectoryStore, MemoryStore, Miss, files, flights
+from launchkit.store import DirectoryStore, LayeredStore, MemoryStore, Miss, files, flights
 
 
 @pytest.fixture(autouse=True)
@@ -147,3 +147,18 @@ def test_where_no_lock_can_be_had_the_block_runs_with_one_debug_line(
     (line,) = caplog.records
     assert (line.levelname, str(tmp_path) in line.getMessage()) == ("DEBUG", True)
     assert flights.counts() == {"unguarded": 3}
+
+
+def test_layers_are_locked_in_the_one_that_is_written(tmp_path):
+    places = [tmp_path / name for name in ("share", "mine", "last")]
+    share, mine, last = (DirectoryStore(p, read_only=p.name == "share") for p in places)
+    with flights.flight(LayeredStore([share, mine, last]), RECORD.identity):
+        assert in_thread(lambda: outcome_of(mine)) == "late"
+        assert in_thread(lambda: outcome_of(share)) == "alone"
+    assert [place.exists() for place in places] == [False, True, False]
+
+
+def test_layers_that_are_written_in_memory_lock_nothing_on_disk(tmp_path):
+    mine = DirectoryStore(tmp_path)
+    with flights.flight(LayeredStore([MemoryStore(), mine]), RECORD.identity):
+        assert in_thread(lambda: outcome_of(mine)) == "alone"
