@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 
 import pytest
 from foreign_files import CONTEXT, given, reasons, refused, write_json
@@ -218,3 +219,18 @@ def test_reason_is_short_and_plain_text_whatever_the_file_holds(tmp_path):
         assert len(reason.encode()) < 2000
     reason = refusal(tmp_path, content(key=(1, long, "torch.float16")))
     assert reason.endswith("is no dtype of x_ptr")
+
+
+def test_huge_file_fifo_and_loop_of_links_cost_nothing(tmp_path):
+    for folder in ("huge", "fifo", "link"):
+        (tmp_path / folder).mkdir()
+    with open(tmp_path / "huge" / NAME, "wb") as file:
+        file.truncate(2**30)
+    os.mkfifo(tmp_path / "fifo" / NAME)
+    (tmp_path / "link" / "again").symlink_to(tmp_path / "link")
+    (tmp_path / "link" / NAME).symlink_to(tmp_path / "nowhere")
+    result = read("triton", tmp_path, CONTEXT)
+    assert result.records == ()
+    assert len(result.skipped) == 3
+    for part in ("more than", "not a regular file", "cannot be read"):
+        assert part in reasons(result)
