@@ -22,6 +22,7 @@ from launchkit.tools import (
     bench_mamba,
     bench_soak,
     bench_store,
+    bench_warm,
 )
 from launchkit.tools.bench_output import (
     AsJson,
@@ -47,6 +48,7 @@ app.command("differential")(bench_differential.differential)
 app.command("fuzz")(bench_fuzz.fuzz)
 app.command("soak")(bench_soak.soak)
 app.command("store")(bench_store.store)
+app.command("warm")(bench_warm.warm)
 
 _VARIANTS = {
     "triton_autotuner": "Autotuner",
