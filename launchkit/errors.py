@@ -182,7 +182,8 @@ class CaptureError(LaunchkitError):
 
 
 class NotTunedError(LaunchkitError):
-    """A launch has no tuned config, and LAUNCHKIT_REQUIRE_TUNED=1 keeps it from tuning.
+    """A launch has no tuned config, and LAUNCHKIT_REQUIRE_TUNED=1, or a warm-up that is not to tune,
+    keeps it from tuning.
 
     ``reason`` says why no stored config answers, ``explanation`` what is stored instead.
     """
@@ -190,7 +191,8 @@ class NotTunedError(LaunchkitError):
     def __init__(self, kernel: str, key: str, reason: str, explanation: str) -> None:
         super().__init__(
             f"{kernel} has no tuned config for {key or 'its key'} ({reason}), and "
-            f"LAUNCHKIT_REQUIRE_TUNED is set.\n{explanation}\nTune the kernel with such arguments "
+            "must not be tuned now.\n"
+            f"{explanation}\nTune the kernel with such arguments "
             "before serving, load a store that holds its config, or allow a nearer one with "
             "LAUNCHKIT_DEVICE_POLICY, LAUNCHKIT_TOOLCHAIN_POLICY or shapes.",
             kernel=kernel,

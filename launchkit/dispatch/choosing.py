@@ -211,9 +211,12 @@ class ConfigChooser:
         def keep(results: Sequence[TunedConfig], best: TunedConfig, seconds: float) -> None:
             self._keep(question, results, best, known, seconds)
 
-        with watching.tuning(self._autotuner, *question.arguments):
-            tuned = tuning.tune(self._autotuner, self._task(question), known, keep)
-        config_counts.tuned(reason, tuned.seconds)
+        start_ns = clock.now_ns()
+        try:
+            with watching.tuning(self._autotuner, *question.arguments):
+                tuned = tuning.tune(self._autotuner, self._task(question), known, keep)
+        finally:
+            config_counts.tuned(reason, (clock.now_ns() - start_ns) / 1e9)
         self._announce(question, tuned.config, tuned.timings, tuned.seconds)
         tuning.finish(self._autotuner, tuned.config, question.arguments)
         return tuned.config
@@ -226,8 +229,17 @@ class ConfigChooser:
         self, question: Question, config: Any, timings: Any, seconds: float | None
     ) -> None:
         key = question.triton_key
+        if len(self._announced) >= MAX_CHOICES:
+            self._forget()
         self._announced[key] = config
         tuning.announce_choice(self._autotuner, self._jit, key, config, timings, seconds)
+
+    def _forget(self) -> None:
+        """Forget the oldest choices, on the Autotuner as well: Triton's dictionary has no bound."""
+        for key in list(self._announced)[: MAX_CHOICES // 4]:
+            config = self._announced.pop(key, None)
+            if config is not None and self._autotuner.cache.get(key) is config:
+                self._autotuner.cache.pop(key, None)
 
     # -- for ranks that agree on their configs
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import importlib.util
 import sys
 
 import numpy as np
@@ -13,6 +12,7 @@ import sample_kernels
 import torch
 import triton
 import triton.language as tl
+from digested import MODULE, PLAIN, module_of
 from launching import outcome
 
 import launchkit
@@ -260,36 +260,6 @@ def test_unkeyed_values_and_strides_share_a_tuning():
 
 
 # -- the kernel's digest
-
-MODULE = """\
-import triton
-import triton.language as tl
-
-FACTOR = tl.constexpr({factor})
-OTHER = tl.constexpr(9)
-
-
-@triton.jit
-def helper(x):
-    return x * {helper}
-
-
-@triton.jit{options}
-def kernel(x_ptr, n, SIZE: tl.constexpr = {default}):
-    offsets = tl.arange(0, SIZE)
-    tl.store(x_ptr + offsets, helper(offsets) + n * {body} + FACTOR)
-"""
-
-PLAIN = {"factor": "3", "helper": "2", "options": "", "default": "16", "body": "1"}
-
-
-def module_of(tmp_path, source, name="digested"):
-    path = tmp_path / f"{name}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def digest_of(tmp_path, source, name="digested"):
