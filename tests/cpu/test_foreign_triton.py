@@ -234,3 +234,18 @@ def test_huge_file_fifo_and_loop_of_links_cost_nothing(tmp_path):
     assert len(result.skipped) == 3
     for part in ("more than", "not a regular file", "cannot be read"):
         assert part in reasons(result)
+
+
+def test_directory_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, monkeypatch, caplog):
+    write_json(tmp_path / "A" / NAME, content())
+    (tmp_path / "B").mkdir()
+    scandir = os.scandir
+
+    def refusing(path):
+        if str(path).endswith("B"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert len(read("triton", tmp_path, CONTEXT).records) == 1
+    assert "Permission denied" in caplog.text

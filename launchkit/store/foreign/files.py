@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -12,11 +13,13 @@ from launchkit.errors import BadDocumentError, UsageError
 from launchkit.store import files
 from launchkit.store.foreign.base import LIMIT_BYTES, LIMIT_FILES, RefusedError
 
+_log = logging.getLogger("launchkit")
+
 
 def files_at(path: Path, suffix: str) -> list[Path]:
     """Return ``path`` if it is a file, or the files below it whose name ends so, sorted.
 
-    Links to directories are not followed. Raises UsageError where there is nothing, or too much.
+    Links to directories are not followed; one that cannot be read is left out with a warning. Raises UsageError where there is nothing, or too much.
     """
     if not path.is_dir():
         if not path.exists():
@@ -74,5 +77,9 @@ def write_new(documents: Mapping[Path, bytes]) -> tuple[Path, ...]:
 
 
 def _below(root: Path, suffix: str) -> Iterator[Path]:
-    for folder, _, names in os.walk(root, followlinks=False):
+    for folder, _, names in os.walk(root, onerror=_unlisted, followlinks=False):
         yield from (Path(folder, name) for name in names if name.endswith(suffix))
+
+
+def _unlisted(error: OSError) -> None:
+    _log.warning("left out: %s. Make it readable.", error)
