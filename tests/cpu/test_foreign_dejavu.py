@@ -48,6 +48,13 @@ def test_entry_becomes_the_record_of_a_winner(tmp_path):
     assert winner.method == "imported:dejavu:eager"
 
 
+def test_folders_above_the_tree_say_nothing(tmp_path):
+    place = f"triton_dev/gpu_farm/rocm_x/{PLACE}"
+    assert only(tmp_path, content(), place=place).toolchain.triton == "3.6.0"
+    alone = given(key_types=DEJAVU.key_types, config_types=DEJAVU.config_types)
+    assert only(tmp_path / "triton_dev", content(), alone, "").toolchain == CONTEXT.toolchain
+
+
 def test_older_file_keeps_its_times_deeper(tmp_path):
     key = key_text("1024")
     times = {key: {"values": [0.5, 0.4, 0.6], "lables": ["ms", "min_ms", "max_ms"]}}

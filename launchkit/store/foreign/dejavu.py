@@ -62,8 +62,9 @@ def _place(file: Path, context: ForeignContext) -> Mapping[str, str]:
     """Return what the directories say, if that is of the context's kernel and device."""
     assert context.device is not None
     assert context.kernel is not None
+    folders = _folders(file)
     said: dict[str, str] = {}
-    for folder in file.parent.parts:
+    for folder in folders:
         said.update((name, m[1]) for name, form in _PLACES.items() if (m := form.fullmatch(folder)))
     gpu = context.device.name.replace(" ", "_").replace("/", "_")
     if said.get("gpu", gpu) != gpu:
@@ -72,11 +73,18 @@ def _place(file: Path, context: ForeignContext) -> Mapping[str, str]:
     if other in said:
         raise RefusedError(f"it is of {other}, not of {context.device.backend}")
     function = context.kernel.name.rpartition(".")[2]
-    if "gpu" in said and not any(
-        folder == function or folder.startswith(f"{function}-") for folder in file.parent.parts
+    if folders and not any(
+        folder == function or folder.startswith(f"{function}-") for folder in folders
     ):
         raise RefusedError(f"it is of another function than {function}")
     return said
+
+
+def _folders(file: Path) -> tuple[str, ...]:
+    """Return the folders from that of dejavu's version on: what lies above them says nothing."""
+    parts = file.absolute().parent.parts
+    starts = [at for at, part in enumerate(parts) if re.match(r"dejavu_\d", part)]
+    return parts[starts[-1] :] if starts else ()
 
 
 def _record(

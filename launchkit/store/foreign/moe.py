@@ -73,7 +73,7 @@ def _name(file: Path, context: ForeignContext, single: bool) -> MoeName:
 
 
 def _folder_version(file: Path) -> str | None:
-    found = FOLDER.fullmatch(file.parent.name)
+    found = FOLDER.fullmatch(file.absolute().parent.name)
     return None if found is None else ".".join(found.groups())
 
 
