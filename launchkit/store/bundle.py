@@ -25,7 +25,7 @@ from launchkit.store import document, files
 from launchkit.store.document import ConfigDocument
 
 SCHEMA = 1
-LIMIT_BYTES = 512 * 2**20
+LIMIT_BYTES = 256 * 2**20
 """No larger bundle is read, packed or unpacked."""
 _GZIP = b"\x1f\x8b"
 _HEAD_LIMIT_BYTES = 4096

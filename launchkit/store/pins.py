@@ -54,7 +54,7 @@ class PinnedStore(ConfigStore):
         """Return the pin of exactly this identity, or why there is none."""
         found = self._pins.get(kernel, device, toolchain, key)
         if not isinstance(found, Miss):
-            return found
+            return found if toolchain.known else Miss("toolchain")
         other = self._others.get(kernel, device, toolchain, key)
         return found if isinstance(other, Miss) else other
 
@@ -94,11 +94,13 @@ def select(records: Iterable[TunedRecord], toolchain: str | None = None) -> list
 def selected(records: Iterable[TunedRecord], toolchain: str | None = None) -> list[TunedRecord]:
     """Return one record per kernel, device and key.
 
-    Of several toolchains it is the newest, or the one whose Triton has this version.
+    Of several toolchains it is the newest, or the one whose Triton has this version; one that is
+    not known is none of them, as it could not be told from others later.
     """
     newest: dict[object, TunedRecord] = {}
     for record in records:
-        if toolchain is not None and record.toolchain.triton != toolchain:
+        version_fits = toolchain is None or record.toolchain.triton == toolchain
+        if not (version_fits and record.toolchain.known):
             continue
         place = (record.kernel, record.device, record.key)
         known = newest.get(place)

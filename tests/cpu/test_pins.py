@@ -91,6 +91,13 @@ def test_another_toolchain_is_a_miss_with_its_reason(lock) -> None:
     assert get(PinnedStore(lock), other) == Miss("toolchain")
 
 
+def test_an_unknown_toolchain_is_neither_pinned_nor_found(tmp_path) -> None:
+    unknown = one(1, 1, 5.0, triton="unknown")
+    assert pins.select([unknown]) == []
+    pins.write(tmp_path / "x.lock", [replace(unknown, pinned=True)])
+    assert get(PinnedStore(tmp_path / "x.lock"), unknown) == Miss("toolchain")
+
+
 def test_layers_below_a_lock_file_are_written(lock, tmp_path) -> None:
     below = filled(tmp_path / "store")
     store = LayeredStore([PinnedStore(lock), below])
