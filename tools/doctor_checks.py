@@ -98,7 +98,10 @@ def _store() -> Iterator[Check]:
         yield _layer(layer)
     if health.read_only:
         says = "every store is read-only: what is tuned here ends with the process."
-        advice = "Put a directory of your own before them in LAUNCHKIT_STORE to tune only once."
+        advice = (
+            "Add a directory of your own to LAUNCHKIT_STORE to tune only once: behind a lock file, "
+            "before a share."
+        )
         yield Check("config store", NOTE, says, advice)
     for file, problem in health.broken:
         advice = "Mend it, or remove it: its kernels are tuned again."
