@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchkit import settings
 from launchkit.dispatch import describing, launch_notes
+from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.describing import Indescribable
 from launchkit.dispatch.manifest import (
     LIMIT_BYTES,
@@ -150,6 +151,8 @@ class record_manifest:  # noqa: N801 - reads as a function, and as a context man
     def _note(
         self, launcher: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
+        if seam.interpreting():
+            return  # nothing is compiled
         try:
             self._after_fork()
             self._take(launcher, grid, args, kwargs)

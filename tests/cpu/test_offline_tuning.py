@@ -16,6 +16,7 @@ from manifests import X, session
 from typer.testing import CliRunner
 
 import launchkit
+from launchkit import settings
 from launchkit.dispatch import offline_tuning, triton_seam, tuning_worker
 from launchkit.dispatch.manifest import Manifest, read_manifest
 from launchkit.dispatch.offline_tuning import tune_manifest
@@ -177,7 +178,9 @@ def run(*arguments):
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_command_says_what_it_did(manifest, place):
+def test_command_says_what_it_did(manifest, place, monkeypatch):
+    monkeypatch.setenv("LAUNCHKIT_REQUIRE_TUNED", "1")  # of the server; it must not stop this
+    settings.reload()
     done = run(manifest, "--store", place, "--kernel", "manifest.*", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

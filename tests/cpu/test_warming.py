@@ -8,7 +8,7 @@ import torch
 from manifests import LAUNCHES, X, first_launch, record, session
 
 import launchkit
-from launchkit import hostonly
+from launchkit import hostonly, settings
 from launchkit.dispatch import triton_seam, warm_workers, warming
 from launchkit.dispatch.manifest import Manifest, dump, read_manifest
 from launchkit.errors import BadDocumentError, CaptureError, UsageError
@@ -92,10 +92,15 @@ def test_report_tells_compiling_from_loading(manifest, tmp_path, cache_dir):
 # -- configs
 
 
-def test_key_without_a_stored_config_is_said_and_not_tuned(manifest, cache_dir, measured):
+@pytest.mark.parametrize("required", ["0", "1"])
+def test_key_without_a_stored_config_is_said_and_not_tuned(
+    required, manifest, cache_dir, measured, monkeypatch
+):
     record(manifest, cache_dir, "autotuned")
     launchkit.use_store(launchkit.MemoryStore())
     measured.clear()
+    monkeypatch.setenv("LAUNCHKIT_REQUIRE_TUNED", required)
+    settings.reload()
     with session(cache_dir):
         report = launchkit.warm(manifest)
         assert (report.counts, report.ready) == ({"no stored config": 1}, False)
