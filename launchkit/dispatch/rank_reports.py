@@ -15,13 +15,13 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 from launchkit import jsonio
-from launchkit.configs import ConfigIdentity, TunedRecord
+from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.errors import AgreementError, LaunchkitError, UnfingerprintableError
-from launchkit.keys import DeviceId, KernelId
+from launchkit.keys import DeviceId, KernelId, LaunchKey
 from launchkit.store import ConfigStore, document
-from launchkit.store.agreeing import ConfigList, config_digest, with_choice
+from launchkit.store.agreeing import IN_USE, ConfigList, config_digest, with_choice
 from launchkit.store.document import ConfigDocument
 from launchkit.store.flights import identity_digest
 
@@ -99,7 +99,7 @@ def collect(store: ConfigStore, choosers: Sequence[ConfigChooser], all_kernels: 
     """Gather what this rank knows of the kernels behind ``choosers``, or of all kernels."""
     lists: dict[str, Listed] = {}
     kernels: list[KernelId] = []
-    chosen: dict[str, ConfigIdentity] = {}
+    chosen: dict[str, TunedRecord] = {}
     devices = _devices()
     for chooser in choosers:
         try:
@@ -112,10 +112,11 @@ def collect(store: ConfigStore, choosers: Sequence[ConfigChooser], all_kernels: 
         digests = sorted({config_digest(config) for config in configs})
         lists[named(kernel)] = {"method": chooser.method, "configs": digests}
         devices |= {device for device, _ in choices}
-        for (device, key), config in choices.items():
-            chosen[identity_digest((kernel, device, seam.toolchain(), key))] = config
-    found = _stored(store, None if all_kernels else kernels, devices)
-    records = {digest: _as_chosen(each, chosen.get(digest)) for digest, each in found}
+        for record in _choices(kernel, choices):
+            chosen[identity_digest(record.identity)] = record
+    found = dict(_stored(store, None if all_kernels else kernels, devices))
+    records = {digest: _as_chosen(found.get(digest), each) for digest, each in chosen.items()}
+    records = {**found, **records}
     report: Report = {
         "devices": sorted(device.slug for device in devices),
         "all_kernels": all_kernels,
@@ -153,14 +154,26 @@ def _stored(
             yield identity_digest(record.identity), record
 
 
-def _as_chosen(record: TunedRecord, chosen: ConfigIdentity | None) -> TunedRecord:
-    """What this process launches counts, whatever the store says by now."""
-    if chosen is None or chosen == record.chosen:
-        return record
-    results = [tuned for tuned in record.configs if tuned.ok and tuned.config == chosen]
-    alike = (tuned for tuned in results if tuned.method == record.winner.method)
+def _choices(
+    kernel: KernelId, choices: Mapping[tuple[DeviceId, LaunchKey], ConfigIdentity]
+) -> Iterator[TunedRecord]:
+    """Yield a record without times for each choice of this process."""
+    for (device, key), config in choices.items() if seam.executes() else ():
+        result = TunedConfig.imported(config, method=IN_USE)
+        yield TunedRecord(kernel, device, seam.toolchain(), key, (result,), config)
+
+
+def _as_chosen(stored: TunedRecord | None, choice: TunedRecord) -> TunedRecord:
+    """What this process launches counts, whatever the store says by now.
+
+    A choice that was not measured here (Triton's own, or by another key's record) has no time.
+    """
+    if stored is None or stored.chosen == choice.chosen:
+        return stored or choice
+    results = [tuned for tuned in stored.configs if tuned.ok and tuned.config == choice.chosen]
+    alike = (tuned for tuned in results if tuned.method == stored.winner.method)
     winner = next(alike, results[0] if results else None)
-    return record if winner is None else with_choice(record, winner)
+    return choice if winner is None else with_choice(stored, winner)
 
 
 def _known(record: TunedRecord) -> Known:

@@ -178,7 +178,7 @@ def _apply(
         record = each.record
         if record is None or this.rank not in heard.lists(identity):
             continue
-        if mine.get(identity) != record and not record.pinned:
+        if mine.get(identity) != record and not record.pinned and record.winner.timed:
             this.store.inner.put(record)
         if each.complete or this.last:
             this.store.settle(replace(record, pinned=True))

@@ -10,18 +10,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from launchkit.dispatch import stores
 from launchkit.dispatch.launch_path import Launcher
 from launchkit.dispatch.launcher import adopt, all_launchers
+from launchkit.dispatch.manifest import Entry, digest16, entry_text, read_manifest
 from launchkit.dispatch.rank_board import Board
 from launchkit.dispatch.rank_store import RankStore
 from launchkit.dispatch.rank_uniting import Round, UnlikeConfigs, unite
+from launchkit.dispatch.rank_world import World, world_of
+from launchkit.dispatch.replaying import CannotReplay, MakeArguments
+from launchkit.dispatch.tuning_worker import tune_entry
 from launchkit.errors import (
     AgreementError,
     NotAutotunedError,
@@ -75,21 +80,9 @@ def agree_across_ranks(
         if not (math.isfinite(seconds) and seconds > 0):
             raise UsageError(f"{name}={seconds!r} is no time to wait. Give a positive number.")
     launchers = None if kernels is None else [_autotuned(kernel) for kernel in kernels]
-    agreement = Agreement(launchers, _world(group), timeout_s, silent_s, unlike_configs)
+    agreement = Agreement(launchers, world_of(group), timeout_s, silent_s, unlike_configs)
     agreement._agree()
     return agreement
-
-
-@dataclass(frozen=True)
-class _World:
-    store: Any
-    rank: int
-    ranks: tuple[int, ...]
-
-    @property
-    def place(self) -> int:
-        """This rank's place among them."""
-        return self.ranks.index(self.rank)
 
 
 class Agreement:
@@ -104,7 +97,7 @@ class Agreement:
     def __init__(
         self,
         launchers: list[Launcher] | None,
-        world: _World | None,
+        world: World | None,
         timeout_s: float,
         silent_s: float,
         unlike_configs: UnlikeConfigs,
@@ -140,6 +133,8 @@ class Agreement:
         if self._inside:
             raise UsageError("this agreement is in use. Call agree_across_ranks for another one.")
         self._inside = True
+        if _inner_store() is not self._store.inner:  # another store is in use by now
+            self._store = RankStore(_inner_store(), self._covers)
         stores.exchange_store(self._store)
         self._board = self._open()
         if self._board is not None:
@@ -173,16 +168,34 @@ class Agreement:
             UsageError: outside of the block.
             Exception: what a call raised when it was tried again.
         """
+        for error in self._spread(calls).values():
+            raise error
+
+    def tune(
+        self, manifest: str | os.PathLike[str], *, make: MakeArguments | None = None
+    ) -> dict[str, str]:
+        """In the block: tune what a manifest lists, each rank its share, on scratch tensors.
+
+        ``manifest`` is a file of ``record_manifest``; one that all ranks can read. ``make`` is given
+        a kernel's name and its arguments by parameter, may fill tensors in place, and returns those
+        that are to be replaced. Returns why entries failed, by their text.
+
+        Raises:
+            UsageError: outside of the block.
+            BadDocumentError: it is no manifest.
+            OSError: it cannot be read.
+        """
+        entries = {digest16(each): each for each in read_manifest(manifest).entries}
+        failed = self._spread({n: partial(_tune_entry, e, make) for n, e in entries.items()})
+        return {entry_text(entries[name]): str(error) for name, error in failed.items()}
+
+    def _spread(self, calls: Mapping[str, Callable[[], object]]) -> dict[str, Exception]:
+        """Run calls, one that raises once more at the end; return what then still fails."""
         if not self._inside:
-            raise UsageError("spread tunes in the block. Write: with agree_across_ranks() as a:")
-        failed = []
-        for name in self._turns(calls):
-            try:
-                calls[name]()
-            except Exception:  # noqa: BLE001 - another rank may have memory for it
-                failed.append(name)
-        for name in failed:
-            calls[name]()
+            raise UsageError("keys are tuned in the block. Write: with agree_across_ranks() as a:")
+        # Another rank may have what a failed one lacks, such as memory.
+        first = {name: error for name in self._turns(calls) if (error := _error_of(calls[name]))}
+        return {name: error for name in first if (error := _error_of(calls[name]))}
 
     def _turns(self, names: Iterable[str]) -> list[str]:
         """Return the names by their hashes: first every n-th for this rank, then the next rank's."""
@@ -237,6 +250,20 @@ def _closing(board: Board | None) -> Iterator[None]:
             board.close()
 
 
+def _error_of(call: Callable[[], object]) -> Exception | None:
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - of the kernel, the compiler, the driver
+        return error
+    return None
+
+
+def _tune_entry(entry: Entry, make: MakeArguments | None) -> None:
+    status, reason = tune_entry(entry, make)
+    if status == "failed":
+        raise CannotReplay(reason)
+
+
 def _give_up(board: Board | None, kind: type[BaseException]) -> None:
     if board is not None:
         with contextlib.suppress(AgreementError):
@@ -261,31 +288,3 @@ def _inner_store() -> Any:
     """Return the store in use, without what ranks agreed on before."""
     store = stores.active_store()
     return store.inner if isinstance(store, RankStore) else store
-
-
-def _world(group: Any) -> _World | None:
-    """Return who agrees, and through which store; None for this process alone."""
-    import torch.distributed as dist
-
-    if not dist.is_available() or not dist.is_initialized():
-        if group is not None:
-            raise UsageError("torch.distributed is not initialized. Call init_process_group first.")
-        return None
-    if dist.get_rank(group) < 0:
-        raise UsageError("this rank is not in the group. Call agree_across_ranks on its members.")
-    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
-    if len(ranks) == 1:
-        return None
-    return _World(_store_of(dist, group or dist.group.WORLD), dist.get_rank(), tuple(ranks))
-
-
-def _store_of(dist: Any, group: Any) -> Any:
-    """Return the group's key-value store, over a connection of its own where it can be had."""
-    try:
-        store = group.get_group_store()
-    except (AttributeError, RuntimeError):  # a backend that keeps none
-        store = dist.PrefixStore(group.group_name, dist.distributed_c10d._get_default_store())
-    try:
-        return store.clone()
-    except (AttributeError, RuntimeError):
-        return store

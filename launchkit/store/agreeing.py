@@ -1,8 +1,8 @@
 """What several ranks know about one key, as one record that all of them use. Pure; no torch.
 
 The rules, so that every rank comes to the same result from the same reports: a pinned choice goes
-first, then the choice of the lowest rank that has one; timings of unlike ranks are never compared.
-A choice counts only where every rank that uses the kernel has that config and none saw it fail.
+first, then the choice of the lowest rank that has measured one, then one that has no time; timings
+of unlike ranks are never compared. A choice counts only where every rank that uses the kernel has that config and none saw it fail.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from launchkit import jsonio
-from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
+from launchkit.configs import IMPORTED, ConfigIdentity, TunedConfig, TunedRecord, choose
+
+IN_USE = f"{IMPORTED}in use by a rank"
+"""The method of a choice that a process launches with and did not measure."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,10 @@ def agree(records: Mapping[int, TunedRecord], lists: Mapping[int, ConfigList | N
         records: by rank, of those that have one; all of one identity. Not empty.
         lists: by rank, of those that use the kernel; None where it is not known yet.
     """
-    ordered = sorted(records.items(), key=lambda item: (not item[1].pinned, item[0]))
-    holders = [record for _, record in ordered]
+    holders = sorted(
+        (records[rank] for rank in sorted(records)),
+        key=lambda record: (not record.pinned, not record.winner.timed),
+    )
     known = [each for each in lists.values() if each is not None]
     common = frozenset.intersection(*(each.configs for each in known)) if known else None
     failed = {tuned.config for record in holders for tuned in record.configs if not tuned.ok}
@@ -66,7 +71,8 @@ def agree(records: Mapping[int, TunedRecord], lists: Mapping[int, ConfigList | N
     record, winner = decided
     merged = with_choice(replace(record, configs=_united(holders)), winner)
     methods = {each.method for each in known}
-    return Agreed(merged, record.pinned or _is_complete(merged, common, methods))
+    settled = record.pinned or winner.method == IN_USE
+    return Agreed(merged, settled or _is_complete(merged, common, methods))
 
 
 def with_choice(record: TunedRecord, winner: TunedConfig) -> TunedRecord:

@@ -109,10 +109,12 @@ def test_results_by_several_methods_stay_apart():
     assert turned.complete
 
 
-def test_an_imported_winner_without_a_time_is_chosen_and_never_compared():
+def test_an_imported_winner_without_a_time_is_chosen_where_nobody_has_measured():
     imported = replace(FIRST, configs=(TunedConfig.imported(B, method="imported:x"),), chosen=B)
-    agreed = agree({0: imported, 1: FIRST}, dict.fromkeys(range(2), EVERY))
+    lists = dict.fromkeys(range(2), EVERY)
+    agreed = agree({0: imported, 1: imported}, lists)
     assert (agreed.record.chosen, agreed.record.winner.timed, agreed.complete) == (B, False, False)
+    assert agree({0: imported, 1: FIRST}, lists).record.chosen == A
 
 
 def test_unknown_lists_restrict_nothing_and_leave_it_incomplete():

@@ -9,12 +9,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import manifest_kernels
 import pytest
 import sample_kernels
+import torch
 import torch.distributed as dist
 from benching import Bench, kernel_with, launched_block
 
 import launchkit
+from launchkit.dispatch import triton_seam
 from launchkit.dispatch.rank_board import CHUNK_BYTES, SHORT_BYTES, Board
 from launchkit.errors import AgreementError, NotAutotunedError, UsageError
 
@@ -82,6 +85,28 @@ def test_spread_runs_every_call_and_tries_failed_ones_again(kernel):
         with pytest.raises(KeyError):
             agreement.spread({"c": lambda: {}[1]})
     assert (ran.count("a"), ran.count("b"), ran[-1]) == (2, 1, "a")
+
+
+def test_a_manifest_is_tuned_in_the_block_and_what_fails_is_said(memory_store, measuring, tmp_path):
+    path, x = tmp_path / "manifest.json", torch.empty(96)
+    tuned = manifest_kernels.tuned
+    with launchkit.record_manifest(path), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triton_seam, "executes", lambda: False)
+        for n in (64, 65):
+            tuned[manifest_kernels.grid_of_block](x, x, n, 1)
+    vars(tuned).pop("_launchkit_entry")  # as in a new process
+    tuned.cache.clear()
+
+    def make(name, arguments):
+        if arguments["n"] == 65:
+            raise MemoryError("on this rank")
+
+    with launchkit.agree_across_ranks([tuned]) as agreement:
+        failed = agreement.tune(path, make=make)
+    assert [record.key.text.split()[0] for record in memory_store.records()] == ["n=64"]
+    ((text, reason),) = failed.items()
+    assert "65" in text
+    assert "MemoryError" in reason
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Any
 import sample_kernels
 import torch
 import torch.distributed as dist
-from benching import Bench, kernel_with, launched_block
+from benching import Bench, grid_of_block, kernel_with, launched_block
 from store_worker import fork
 
 import launchkit
@@ -74,6 +74,7 @@ def play(
 
     children = [fork(lambda rank=rank: work(rank)) for rank in range(count)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert set(codes) <= {0, -signal.SIGKILL}, f"{scene.__name__} ended with {codes}"
     files = [root / f"said{rank}" for rank in range(count)]
     return [
         json.loads(file.read_text()) if file.exists() else code
@@ -122,6 +123,17 @@ def unlike(place: str, number: int) -> dict[str, Any]:
     agreement = rank.agree()
     return {"before": before, "after": [rank.launch() for _ in range(3)],
             "changed": agreement.changed, "digest": agreement.digest}  # fmt: skip
+
+
+def by_triton(place: str, number: int) -> dict[str, Any]:
+    """Triton's own Autotuner has tuned on each rank, before launchkit came; nothing is stored."""
+    rank = Rank(place, number, (64, 16)[number])
+    x = torch.empty(64)
+    rank.kernel.triton_run(x, x, 64, 1, grid=grid_of_block, warmup=False)
+    before = rank.launch()
+    agreement = rank.agree()
+    return {"before": before, "after": rank.launch(), "digest": agreement.digest,
+            "stored": rank.stored()}  # fmt: skip
 
 
 def disjoint(place: str, number: int) -> dict[str, Any]:

@@ -32,7 +32,8 @@ def played(place: pathlib.Path, *scenes: str):
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory):
     """What ranks saw in scenes where nobody dies; one process imports torch for all of them."""
-    scenes = ("cold:2:tcp", "grown_world:3", "warm_zero:3", "unlike:2", "disjoint:3", "spread:2")
+    scenes = ("cold:2:tcp", "grown_world:3", "warm_zero:3", "unlike:2", "by_triton:2",
+              "disjoint:3", "spread:2")  # fmt: skip
     return played(tmp_path_factory.mktemp("calm"), *scenes)
 
 
@@ -76,6 +77,13 @@ def test_ranks_that_launch_with_unlike_configs_take_the_lowest_ranks_at_once(cal
     assert zero["after"] == one["after"] == [32] * 3
     assert (zero["changed"], one["changed"]) == (0, 1)
     assert zero["digest"] == one["digest"]
+
+
+def test_what_tritons_own_tuning_chose_gives_way_to_the_lowest_ranks_and_is_not_stored(calm):
+    ranks = calm["by_triton"]
+    assert [rank["before"] for rank in ranks] == [64, 16]
+    assert [(rank["after"], rank["stored"]) for rank in ranks] == [(64, 0)] * 2
+    assert only(rank["digest"] for rank in ranks)
 
 
 def test_ranks_of_disjoint_shapes_and_one_that_skips_the_kernel_hang_nobody(calm):
