@@ -82,6 +82,7 @@ class ConfigChooser:
         self._stored = StoredChoices(autotuner, self._identity, policies)
         self._choices = _Choices(autotuner.configs[:], {})
         self._announced: dict[tuple[Any, ...], Any] = {}
+        self._from_triton: dict[Place, tuple[Any, ...]] = {}
 
     def choose(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ConfigPin:
         """Return the live config for a launch and its list, tuning if nothing else knows it.
@@ -189,6 +190,7 @@ class ConfigChooser:
             return question.configs[0], ""
         config = self._tuned_by_triton(question)
         if config is not None:
+            self._from_triton[question.place] = question.triton_key
             config_counts.hit(config_counts.TRITON)
             return config, ""
         found = self._stored.find(question)
@@ -272,6 +274,8 @@ class ConfigChooser:
         for place in list(by_place):
             if (place[0], place[2]) == (device, key):
                 by_place.pop(place, None)
+                if (known := self._from_triton.pop(place, None)) is not None:
+                    self._announced[known] = autotuner_choice(self._autotuner, known)
 
     # -- the store; nothing that goes wrong there may fail a launch
 
