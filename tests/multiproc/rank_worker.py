@@ -119,9 +119,22 @@ def warm_zero(place: str, number: int) -> dict[str, Any]:
 def unlike(place: str, number: int) -> dict[str, Any]:
     """Every rank has launched already, with another config, and plans are in use."""
     rank = Rank(place, number, (32, 16)[number])
-    before = [rank.launch() for _ in range(3)]
+    x, blocks = torch.empty(64), launchkit.grid("BLOCK")
+
+    @launchkit.planned
+    def op(x: torch.Tensor) -> None:
+        launchkit.launch_autotuned(rank.kernel, blocks, x, x, 64, 1)
+
+    def launches() -> list[int]:
+        found = [rank.launch() for _ in range(3)]
+        for _ in range(3):
+            op(x)
+            found.append(hostonly.launches()[-1].grid[0])
+        return found
+
+    before = launches()
     agreement = rank.agree()
-    return {"before": before, "after": [rank.launch() for _ in range(3)],
+    return {"before": before, "after": launches(), "replays": op.op_plans.replays,
             "changed": agreement.changed, "digest": agreement.digest}  # fmt: skip
 
 

@@ -73,8 +73,8 @@ def test_what_only_rank_0_had_tuned_is_used_and_stored_by_all_without_tuning(cal
 
 def test_ranks_that_launch_with_unlike_configs_take_the_lowest_ranks_at_once(calm):
     zero, one = calm["unlike"]
-    assert (zero["before"], one["before"]) == ([32] * 3, [16] * 3)
-    assert zero["after"] == one["after"] == [32] * 3
+    assert (zero["before"], one["before"]) == ([32] * 6, [16] * 6)
+    assert zero["after"] == one["after"] == [32] * 6
     assert (zero["changed"], one["changed"]) == (0, 1)
     assert zero["digest"] == one["digest"]
 
