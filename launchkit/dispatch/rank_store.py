@@ -18,7 +18,7 @@ from launchkit.configs import TunedRecord
 from launchkit.dispatch.rank_board import Board
 from launchkit.errors import AgreementError, BadDocumentError
 from launchkit.keys import KernelId
-from launchkit.store import ConfigStore, LayeredStore, MemoryStore, Miss, document, flights
+from launchkit.store import ConfigStore, LayeredStore, MemoryStore, document, flights
 from launchkit.store.document import ConfigDocument
 
 _log = logging.getLogger("launchkit")
@@ -98,7 +98,7 @@ class RankStore(LayeredStore):
         except BaseException:
             self._leave(claim, None)
             raise
-        self._leave(claim, self.inner.get(*identity))
+        self._leave(claim, self._attempt(lambda: self.inner.get(*identity)))
 
     def _enter(self, claim: _Claim, timeout_s: float) -> flights.Outcome:
         if claim.take():
@@ -112,11 +112,19 @@ class RankStore(LayeredStore):
         if claim.held:
             self._count("taken-over" if claim.from_dead else "owned")
         elif claim.record is not None:
-            self.inner.put(claim.record)
+            record = claim.record
+            self._attempt(lambda: self.inner.put(record))
             self._count("received")
         return "waited"
 
-    def _leave(self, claim: _Claim, found: TunedRecord | Miss | None) -> None:
+    def _attempt(self, act: Callable[[], object]) -> object:
+        try:
+            return act()
+        except Exception as error:  # noqa: BLE001 - a store may fail in any way, a launch may not
+            _log.debug("%s: %r", self.inner.describe(), error)
+            return None
+
+    def _leave(self, claim: _Claim, found: object) -> None:
         try:
             claim.leave(found if isinstance(found, TunedRecord) else None)
         except AgreementError as error:

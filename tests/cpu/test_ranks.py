@@ -15,11 +15,14 @@ import sample_kernels
 import torch
 import torch.distributed as dist
 from benching import Bench, kernel_with, launched_block
+from stored import RECORD
 
 import launchkit
 from launchkit.dispatch import triton_seam
 from launchkit.dispatch.rank_board import CHUNK_BYTES, SHORT_BYTES, Board
+from launchkit.dispatch.rank_store import RankStore
 from launchkit.errors import AgreementError, NotAutotunedError, UsageError
+from launchkit.store import MemoryStore
 
 TIMES = {16: 3.0, 32: 1.0, 64: 2.0}
 
@@ -181,6 +184,34 @@ def test_of_many_claims_one_holds(boards):
 
     with ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(claim, range(16))) == 1
+
+
+class Broken(MemoryStore):
+    """Somebody's store, which fails."""
+
+    def get(self, *identity):
+        raise OSError("get")
+
+    def put(self, record):
+        raise OSError("put")
+
+
+def test_config_store_that_fails_fails_no_flight_and_keeps_no_claim(boards):
+    stores = [RankStore(store, lambda _: True) for store in (Broken(), MemoryStore())]
+    for store, rank in zip(stores, (4, 7), strict=True):
+        store.open_claims(boards(rank), 5.0)
+    broken, whole = stores
+    with broken.enter_flight(RECORD.identity, 5.0) as outcome:
+        assert outcome == "alone"
+        with whole.enter_flight(RECORD.identity, 0.01) as other:
+            assert other == "late"
+    with whole.enter_flight(RECORD.identity, 5.0) as outcome:
+        whole.put(RECORD)
+    with broken.enter_flight(RECORD.identity, 5.0) as outcome:
+        assert outcome == "waited"
+    assert (broken.counters, whole.counters) == (
+        {"owned": 1, "received": 1}, {"late": 1, "owned": 1},
+    )  # fmt: skip
 
 
 def test_lost_store_is_an_agreement_error_at_once():
