@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import odd_kernels
 import pytest
 import sample_kernels
 import torch
 import triton
-import triton.language as tl
-from benching import BLOCKS, Bench, grid_of_block, kernel_with, launched_block
+from benching import (
+    BLOCKS,
+    Bench,
+    grid_of_block,
+    kernel_with,
+    launched_block,
+    triton_block,
+    triton_kernel_with,
+)
 from hinting import (
     TIMES,
     another_n,
@@ -20,12 +28,14 @@ from hinting import (
     store_of,
     tuned_record,
 )
+from wide_kernels import CONFIGS, FITS, TOO_LARGE, too_large_for_this_gpu, tuned_wide, wide
 
 import launchkit
 from launchkit import hostonly, settings
-from launchkit.configs import TunedConfig, identify
+from launchkit.configs import TunedConfig
 from launchkit.dispatch.stores import use_store
 from launchkit.errors import UsageError
+from launchkit.store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("measuring")
 
@@ -181,55 +191,64 @@ def test_other_errors_pass_through(monkeypatch):
         relaunched(elsewhere(tuned_record()), policies=COMPATIBLE)
 
 
-@triton.jit
-def wide(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """Needs shared memory for its dot: more, the larger BLOCK is."""
-    rows = tl.arange(0, BLOCK)
-    inner = tl.arange(0, 128)
-    a = tl.load(x_ptr + rows[:, None] * 128 + inner[None, :])
-    b = tl.load(y_ptr + inner[:, None] * BLOCK + rows[None, :])
-    tl.store(x_ptr + rows[:, None] * BLOCK + rows[None, :] + n, tl.dot(a, b))
-
-
 def wide_launch(kernel):
     x = torch.empty(64, dtype=torch.float16)
-    launchkit.launch_autotuned(kernel, grid_of_block, x, x, 64)
+    launchkit.launch_autotuned(kernel, grid_of_block, x, x, torch.empty(256), 64)
     return hostonly.launches()[-1].grid[0]
 
 
 def test_config_with_more_shared_memory_than_this_gpu_has_is_not_launched(memory_store):
-    configs = sample_kernels.configs(32, 64, 512, num_warps=8)
-    make = launchkit.autotuned(
-        configs, ["n"], name="wide", do_bench=Bench({32: 3.0, 64: 2.0, 512: 1.0})
-    )
+    x = torch.empty(64, dtype=torch.float16)
     with pytest.raises(triton.OutOfResources):
-        make(wide).fn.run(
-            *[torch.empty(64, dtype=torch.float16)] * 2, 64, grid=(1,), warmup=False, BLOCK=512,
-            num_warps=8,
-        )  # fmt: skip
-    # As a GPU with more of it would have stored: 512 ran there, and was the fastest.
-    wide_launch(
-        launchkit.autotuned(configs[:2], ["n"], name="wide", do_bench=Bench({32: 3.0, 64: 2.0}))(
-            wide
-        )
-    )
+        wide.run(x, x, x, 64, grid=(1,), warmup=False, BLOCK=TOO_LARGE, num_stages=10)
+    bench = Bench({FITS // 2: 3.0, FITS: 2.0})
+    assert wide_launch(tuned_wide(CONFIGS[:2], bench)) == FITS
     (record,) = memory_store.records()
-    large = replace(
-        record.configs[0],
-        config=identify(configs[2].all_kwargs()),
-        median_us=1.0,
-        p20_us=1.0,
-        p80_us=1.0,
-    )
-    record = replace(record, configs=(*record.configs, large), chosen=large.config)
-    with use_store(store_of(elsewhere(record)), device="compatible"):
-        kernel = launchkit.autotuned(configs, ["n"], name="wide", do_bench=Bench({}))(wide)
-        assert wide_launch(kernel) == 64
-        kernel.cache.clear()
+    with use_store(store_of(too_large_for_this_gpu(record)), device="compatible"):
+        kernel = tuned_wide(CONFIGS, Bench({}))
+        assert wide_launch(kernel) == FITS
+        for kept in (kernel._launchkit_entry._core, kernel._launchkit_entry._choices, kernel.cache):
+            kept.clear()
         kernel._launchkit_entry._chooser._choices.by_place.clear()
-        x = torch.empty(64, dtype=torch.float16)
-        launchkit.launch_autotuned(kernel, grid_of_block, x, x, 64)  # its error is remembered
-        assert hostonly.launches()[-1].grid[0] == 64
+        assert wide_launch(kernel) == FITS  # Triton remembers the kernel that did not fit
+
+
+def test_hint_is_taken_by_a_kernel_above_heuristics():
+    make = launchkit.autotuned(
+        [triton.Config({"SPLIT": 1}), triton.Config({"SPLIT": 2})], ["n"], do_bench=by_split
+    )
+    jit = triton.heuristics({"SIZE": lambda args: 16})(odd_kernels.optional)
+    x = torch.empty(64)
+    with use_store(store := MemoryStore()):
+        launchkit.launch_autotuned(make(jit), (1,), x, 3)
+    with use_store(store_of(*map(elsewhere, store.records())), device="compatible"):
+        kernel = make(jit)
+        kernel.do_bench = forbidden
+        launchkit.launch_autotuned(kernel, (1,), x, 3)
+    assert kernel.best_config.kwargs == {"SPLIT": 2}
+    assert dict(launchkit.stats().configs.inexact) == {"device": 1}
+
+
+def by_split(call, quantiles):
+    call()
+    by_split.calls = getattr(by_split, "calls", 0) + 1
+    return [1.0 / by_split.calls] * 3
+
+
+def forbidden(call, quantiles):
+    raise AssertionError("a config was benchmarked")
+
+
+def test_hint_is_taken_by_an_installed_kernel_of_tritons(monkeypatch):
+    monkeypatch.setenv("LAUNCHKIT_DEVICE_POLICY", "compatible")
+    settings.reload()
+    with use_store(store_of(elsewhere(tuned_record()))):
+        launchkit.install()
+        try:
+            assert triton_block(triton_kernel_with(Bench({}))) == 32
+        finally:
+            launchkit.uninstall()
+    assert dict(launchkit.stats().configs.inexact) == {"device": 1}
 
 
 def test_pre_hook_runs_before_what_it_shapes_is_compiled():
