@@ -1,4 +1,7 @@
-"""LAUNCHKIT_REQUIRE_TUNED: a launch that would tune raises, but while warming up."""
+"""LAUNCHKIT_REQUIRE_TUNED: a launch that would tune raises, but while warming up.
+
+And its opposite: a launch that takes no hint, so that what is stale is tuned.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from contextvars import ContextVar
 from launchkit import settings
 
 _allowed: ContextVar[bool | None] = ContextVar("launchkit_tuning_allowed", default=None)
+
+_without_hints: ContextVar[bool] = ContextVar("launchkit_without_hints", default=False)
 
 
 @contextlib.contextmanager
@@ -41,3 +46,21 @@ def must_be_tuned() -> bool:
     """Tell whether a launch may only take a config that is known already."""
     allowed = _allowed.get()
     return settings.current().require_tuned if allowed is None else not allowed
+
+
+@contextlib.contextmanager
+def without_hints() -> Iterator[None]:
+    """Let launches of this thread take only what was measured for exactly them, or is pinned.
+
+    Whatever the policies say, shapes included; what another program's file gave does not count.
+    """
+    token = _without_hints.set(True)
+    try:
+        yield
+    finally:
+        _without_hints.reset(token)
+
+
+def takes_hints() -> bool:
+    """Tell whether a launch may take what is not exactly of it, as its policies say."""
+    return not _without_hints.get()

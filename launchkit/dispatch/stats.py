@@ -97,6 +97,9 @@ class ConfigStats:
             "tune_next": [use.as_dict() for use in self.tune_next],
         }
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines()) or "no config was looked up"
+
     def lines(self) -> list[str]:
         """Return the rows of a table; none where nothing was counted."""
         if not (self.hits or self.misses):

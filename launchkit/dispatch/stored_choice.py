@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
-from launchkit.dispatch import config_counts, feasibility, stores, tuning, tuning_options
+from launchkit.dispatch import (
+    config_counts,
+    feasibility,
+    requiring,
+    stores,
+    tuning,
+    tuning_options,
+)
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.question import Question
 from launchkit.keys import KernelId
@@ -75,7 +82,8 @@ class StoredChoices:
         if isinstance(exact, Found):
             missed = NOT_LIVE if exact.record.pinned else INCOMPLETE
             return _Search(self._autotuner, question).choice(exact) or missed
-        policies = self._policies.over(stores.active_policies())
+        process = stores.active_policies()
+        policies = self._policies.over(process) if requiring.takes_hints() else Policies()
         search = _Search(self._autotuner, question)
         choice = next(filter(None, map(search.choice, self._near(wanted, policies))), None)
         if choice is not None or not search.known:
@@ -120,7 +128,7 @@ class _Search:
             decided = decides(record, question.identities, self._method)
             if decided is not None:
                 return _choice(found, question, decided)
-        hints = _hints(found, question, self._method)
+        hints = _hints(found, question, self._method) if requiring.takes_hints() else ()
         tuned = next((each for each in hints if self._runs(each)), None)
         return None if tuned is None else _choice(found, question, tuned)
 

@@ -58,7 +58,7 @@ def _tune(entry: Entry, make: MakeArguments | None) -> str:
     if not isinstance(launcher, AutotunedLauncher) or len(launcher.parts.autotuner.configs) < 2:
         return "nothing to tune"
     try:
-        with requiring.tuning_forbidden():
+        with requiring.tuning_forbidden(), requiring.without_hints():
             launcher.choice(found.grid, found.args, found.kwargs)
     except NotTunedError:
         return _measure(launcher, entry, make)
@@ -68,7 +68,7 @@ def _tune(entry: Entry, make: MakeArguments | None) -> str:
 def _measure(launcher: AutotunedLauncher, entry: Entry, make: MakeArguments | None) -> str:
     found = replay(entry, launched=True, make=make)
     before = config_counts.snapshot().tunings
-    with requiring.tuning_allowed():
+    with requiring.tuning_allowed(), requiring.without_hints():
         launcher.choice(found.grid, found.args, found.kwargs)
     # Else another process has tuned the key meanwhile.
     return "stored" if config_counts.snapshot().tunings == before else "tuned"

@@ -33,6 +33,7 @@ from wide_kernels import CONFIGS, FITS, TOO_LARGE, too_large_for_this_gpu, tuned
 import launchkit
 from launchkit import hostonly, settings
 from launchkit.configs import TunedConfig
+from launchkit.dispatch import requiring
 from launchkit.dispatch.stores import use_store
 from launchkit.errors import UsageError
 from launchkit.store import MemoryStore
@@ -149,6 +150,23 @@ def test_choice_is_made_once_and_then_remembered():
     found = launchkit.stats().configs
     assert dict(found.inexact) == {"device": 1}
     assert dict(found.hits) == {"memory of this process": 1, "this process": 1}
+
+
+@pytest.mark.parametrize(
+    ("move", "options"),
+    [
+        (elsewhere, COMPATIBLE),
+        (lambda record: another_n(record, 60), {"shapes": {"n": launchkit.nearest(within=2)}}),
+        (lambda record: imported(record, (64, None)), {}),
+    ],
+    ids=["device", "shape", "imported"],
+)
+def test_hint_is_tuned_where_hints_are_not_wanted_and_is_exact_from_then_on(move, options):
+    store = store_of(move(tuned_record()))
+    with requiring.without_hints():
+        assert relaunched(store, times=TIMES, **options) == ([16, 32, 64], 32)
+    assert relaunched(store, **options) == ([], 32)
+    assert dict(launchkit.stats().configs.inexact) == {}
 
 
 # -- feasibility
@@ -351,7 +369,8 @@ def test_use_says_what_to_tune_next():
     assert use.stored_toolchain == "triton 0.0.1"
     assert use.inexact == ("device", "toolchain", "shape")
     assert "BLOCK=32" in use.config
-    assert "verify again" in str(launchkit.stats())
+    assert "verify again" in str(found)
+    assert str(found) in str(launchkit.stats())
 
 
 def test_layers_reasons_and_seconds_are_counted(memory_store):
