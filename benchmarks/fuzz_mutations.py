@@ -98,7 +98,7 @@ def _change(rng: Random, root: list[Any]) -> None:
     elif choice == 4 and isinstance(parent[key], str):
         parent[key] = _edited(rng, parent[key])
     elif choice == 5 and type(parent[key]) in (int, float):
-        parent[key] *= rng.choice((2, -1, 0.5, 1, 10**6))
+        parent[key] *= rng.choice((2, -1, 3, 10**6))
     else:
         parent[key] = a_value(rng)
 

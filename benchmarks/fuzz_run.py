@@ -5,12 +5,14 @@ Imports no torch: a worker's memory limit is that of the readers.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import re
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -68,29 +70,47 @@ class Counts:
         }
 
 
-def run_one(target: str, seed: str, sandbox: Path, counts: Counts) -> None:
+@contextlib.contextmanager
+def unwatched() -> Iterator[list[str]]:
+    """Watch nothing: for a process that is more than a worker."""
+    yield []
+
+
+def run_one(
+    target: str,
+    seed: str,
+    sandbox: Path,
+    counts: Counts,
+    watch: Callable[[], AbstractContextManager[list[str]]] = unwatched,
+) -> None:
     """Make the input of ``seed``, let the target read it in ``sandbox``, and count what it did.
 
-    ``sandbox`` must be empty, and is left so.
+    ``sandbox`` must be empty, and is left so. ``watch`` is entered for the reading, and yields
+    what it saw the reader do.
     """
     rng = Random(seed)
-    folder = sandbox / "in"
+    files = written(TARGETS[target].make(rng), sandbox / "in")
+    counts.inputs += 1
+    seen: list[str] = []
+    later: list[str] = []
     try:
-        files = written(TARGETS[target].make(rng), folder)
         start_ns = clock.now_ns()
-        records, reasons = TARGETS[target].take(folder)
+        with watch() as seen:
+            records, reasons = TARGETS[target].take(sandbox / "in")
         counts.slowest_ms = max(counts.slowest_ms, (clock.now_ns() - start_ns) / 1e6)
         check_files(sandbox, files if target != "store" else None)
         check_records(records)
         if records and rng.randrange(_STORED_EVERY) == 0:
-            check_stored(records, sandbox)
+            with watch() as later:
+                check_stored(records, sandbox)
         counts.taken += bool(records)
         counts.records += len(records)
         counts.refused.update(_printable(_VARYING.sub("…", reason))[:120] for reason in reasons)
     except Exception as error:  # noqa: BLE001 - whatever a reader lets through is what is looked for
         shown = traceback.format_exception_only(error)[-1].strip()
         counts.failures.append({"seed": seed, "error": _printable(shown)})
-    counts.inputs += 1
+    if done := [_printable(event) for event in (*seen, *later)]:
+        counts.failures.append({"seed": seed, "error": f"it did: {'; '.join(done[:3])}"})
     empty(sandbox)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -20,12 +21,12 @@ from launchkit.errors import UsageError
 from launchkit.tools import bench_fuzz
 
 
-def failures(monkeypatch, tmp_path, take):
+def failures(monkeypatch, tmp_path, take, **options):
     """What is counted as a failure where ``take`` is the reader."""
     target = Target(lambda rng: {"a.json": b"{}"}, take)
     monkeypatch.setitem(TARGETS, "planted", target)
     counts = Counts("planted")
-    run_one("planted", "1:planted:0", tmp_path, counts)
+    run_one("planted", "1:planted:0", tmp_path, counts, **options)
     return [failure["error"] for failure in counts.failures]
 
 
@@ -119,8 +120,16 @@ def test_input_that_takes_too_long_is_a_failure(monkeypatch, tmp_path):
     def take(folder):
         time.sleep(30)
 
-    with fuzz_watch.Watch(tmp_path).on():
-        assert "TimeoutError" in failures(monkeypatch, tmp_path, take)[0]
+    watch = fuzz_watch.Watch(tmp_path).on
+    assert "TimeoutError" in failures(monkeypatch, tmp_path, take, watch=watch)[0]
+
+
+def test_what_is_seen_of_a_reader_is_a_failure(monkeypatch, tmp_path):
+    def watch():
+        return contextlib.nullcontext(["open /etc/x", "exec 'code'"])
+
+    found = failures(monkeypatch, tmp_path, lambda folder: ((), ()), watch=watch)
+    assert found == ["it did: open /etc/x; exec 'code'"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
