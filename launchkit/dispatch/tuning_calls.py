@@ -21,7 +21,7 @@ def named_arguments(autotuner: Any, config: Any, arguments: Arguments) -> dict[s
 class ConfigCall:
     """Launches one config; what a benchmark function calls.
 
-    ``error`` is what the last launch raised: from Triton, not from hooks or the benchmark.
+    ``error`` is what the last launch raised: from Triton, not from hooks, the grid or the benchmark.
 
     Raises ValueError for a config that gives what the launch gives too, as Triton does.
     """
@@ -39,7 +39,10 @@ class ConfigCall:
         self._config = config
         self._run = triton_run(autotuner.fn)
         self._args: tuple[Any, ...] = args
-        self._kwargs: Mapping[str, Any] = {**kwargs, **config.all_kwargs()}
+        self._given_grid = kwargs["grid"]
+        grid = self._grid if callable(self._given_grid) else self._given_grid
+        self._kwargs: Mapping[str, Any] = {**kwargs, **config.all_kwargs(), "grid": grid}
+        self._grid_error: Exception | None = None
         self._guard = InputGuard(autotuner)
         self._protection = protection
         self._outputs = outputs
@@ -78,7 +81,14 @@ class ConfigCall:
         try:
             return self._run(*self._args, **kwargs)
         except Exception as error:
-            self.error = error
+            self.error = None if error is self._grid_error else error
+            raise
+
+    def _grid(self, bound: Any) -> Any:
+        try:
+            return self._given_grid(bound)
+        except Exception as error:
+            self._grid_error = error
             raise
 
     def _prepare(self) -> None:
