@@ -123,12 +123,15 @@ def _flusher() -> Call:
 
 def _capture(call: Call, launches: int) -> Any:
     graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.current_stream()
     try:
         # Other threads may use the GPU meanwhile.
         with _no_collection(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for _ in range(launches):
                 call()
     except Exception as error:
+        # torch leaves the stream of a failed capture the current one.
+        torch.cuda.set_stream(stream)
         raise CaptureFailedError(f"{type(error).__name__}: {error}".partition("\n")[0]) from error
     return graph
 

@@ -128,7 +128,8 @@ class Trials:
         """Run a trial; what its launch raises becomes a failed config."""
         try:
             result = trial()
-        except failures.CaptureFailedError:
+        except failures.CaptureFailedError as error:
+            self._stop_if_broken(identity, failures.reason_of(error))
             self._restore()
             raise
         except Exception as error:

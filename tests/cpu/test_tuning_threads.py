@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import access_kernels
 import pytest
 import torch
+import triton
 from benching import Bench, grid_of_block, kernel_with, launched_block
+from executing import Executed
 from threads import in_threads
 
 import launchkit
@@ -115,3 +118,72 @@ def test_stored_config_does_not_wait_for_another_kernels_tuning():
     finally:
         go_on.set()
         tuning.join()
+
+
+def test_threads_that_tune_on_the_same_tensor_all_find_it_as_it_was(monkeypatch):
+    def bench(call, quantiles):
+        call()
+        return [1.0] * 3
+
+    Executed(monkeypatch, lambda named: named["x_ptr"].mul_(2.0))
+    configs = [triton.Config({"BLOCK": block}) for block in (16, 32)]
+    kernel = launchkit.autotuned(configs, ["n"], do_bench=bench)(access_kernels.doubles)
+    x = torch.full((64,), 3.0)
+    in_threads(16, lambda index: kernel[(1,)](x, 40 + index % 4))
+    assert x.tolist() == [3.0] * 64
+    assert len(kernel.cache) == 4
+
+
+def test_hook_that_launches_its_own_kernel_with_a_cold_key_tunes_that_too():
+    bench = Bench({16: 3.0, 32: 1.0})
+    x = torch.empty(64)
+
+    def hook(named):
+        if named["n"] == 64:
+            launched_block(kernel, n=5, x=x)
+
+    configs = [triton.Config({"BLOCK": block}, pre_hook=hook) for block in (16, 32)]
+    kernel = kernel_with(bench, configs=configs)
+    assert launched_block(kernel, n=64, x=x) == 32
+    assert bench.measured == [16, 32, 16, 32]
+    assert {key[0] for key in kernel.cache} == {64, 5}
+
+
+def test_hook_that_launches_its_own_kernel_with_the_same_key_ends():
+    nested = []
+    x = torch.empty(64)
+
+    def hook(named):
+        if not nested:
+            nested.append(named["BLOCK"])
+            nested.append(launched_block(kernel, x=x))
+
+    configs = [triton.Config({"BLOCK": block}, pre_hook=hook) for block in (16, 32)]
+    kernel = kernel_with(Bench({16: 3.0, 32: 1.0}), configs=configs)
+    assert launched_block(kernel, x=x) == 32
+    assert nested == [16, 32]
+
+
+def test_thread_whose_benchmark_raises_leaves_arguments_and_terminal_to_the_others(monkeypatch):
+    Executed(monkeypatch, lambda named: named["x_ptr"].mul_(2.0))
+    failed = []
+
+    def bench(call, quantiles):
+        call()
+        if not failed:
+            failed.append(True)
+            raise RuntimeError("the first benchmark failed")
+        return [1.0] * 3
+
+    configs = [triton.Config({"BLOCK": block}) for block in (16, 32)]
+    kernel = launchkit.autotuned(configs, ["n"], do_bench=bench)(access_kernels.doubles)
+    x = torch.full((64,), 3.0)
+
+    def launch(_):
+        try:
+            kernel[(1,)](x, 64)
+        except RuntimeError as error:
+            return str(error)
+
+    assert sorted(filter(None, in_threads(8, launch))) == ["the first benchmark failed"]
+    assert x.tolist() == [3.0] * 64
