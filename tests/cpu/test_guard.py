@@ -266,7 +266,7 @@ def test_tensor_on_another_device_type_never_gets_a_plan(monkeypatch):
     "grid",
     [(), (1, 2, 3, 4), 5, "ab", (1.0,), (np.int64(3),), (-1,), (2**31,), (2**16, 2**16), (2**16, 2**15), [2], (True,),
      lambda meta: 5, lambda meta: (meta["value"],), lambda meta: [meta["value"], 2], lambda meta: meta["missing"]],
-    ids=str,
+    ids=lambda grid: "function" if callable(grid) else str(grid),
 )  # fmt: skip
 def test_any_grid_comes_to_what_triton_makes_of_it(grid):
     launch_as_triton(odd_kernels.scalar, tensor(), 3)

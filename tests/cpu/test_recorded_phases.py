@@ -46,7 +46,9 @@ class TestPhases:
         assert row.phases["grid"].median_us > 3000 * 0.99
         assert row.total_us >= row.phases["grid"].total_us
 
-    @pytest.mark.parametrize("grid", [(0,), [2, 3], lambda meta: [1, 2]], ids=str)
+    @pytest.mark.parametrize(
+        "grid", [(0,), [2, 3], lambda meta: [1, 2]], ids=["0", "2 3", "function"]
+    )
     def test_launches_over_any_grid_have_their_phases(self, grid):
         kernel = known()
         with profile_launches() as profile:

@@ -268,7 +268,7 @@ def test_other_errors_of_copying_are_not_taken_for_full_memory(monkeypatch):
         {"measure": "graph", "do_bench": times()},
         {"l2": "cold", "do_bench": times()},
     ],
-    ids=str,
+    ids=lambda options: " ".join(options),
 )
 def test_option_that_cannot_work_is_refused_where_it_is_given(options):
     with pytest.raises(UsageError):

@@ -23,6 +23,7 @@ from launchkit.dispatch.native import c_core
 from launchkit.errors import VerifyError
 
 X = torch.empty(64)
+ADDRESS = X.data_ptr().to_bytes(8, "little")
 
 
 @pytest.fixture(autouse=True)
@@ -272,7 +273,7 @@ class TestFrozen:
     ("kind", "value", "expected"),
     [
         ("*fp32", None, b"\0" * 8),
-        ("*i8", X, X.data_ptr().to_bytes(8, "little")),
+        ("*i8", X, ADDRESS),
         ("i1", True, b"\1"),
         ("u1", False, b"\0"),
         ("i8", -1, b"\xff"),
@@ -288,6 +289,7 @@ class TestFrozen:
         ("fp32", "1", None),
         ("tensordesc<fp32[16]>", X, None),
     ],
+    ids=lambda part: "address" if isinstance(part, bytes) and part == ADDRESS else None,
 )
 def test_value_is_packed_by_its_type(kind, value, expected):
     assert verifying.pack(kind, value) == expected
