@@ -147,7 +147,7 @@ def scan(
 
     def look(raw: object, start: int, end: int) -> None:
         try:
-            visit(_launch_key(raw), start, end)
+            visit(launch_key(raw), start, end)
         except (KeyError, TypeError, ValueError) as error:  # UsageError is a ValueError
             broken.append(str(error))
 
@@ -190,8 +190,12 @@ def _refusing(source: str) -> Iterator[None]:
         raise BadDocumentError(source, str(error)) from None
 
 
-def _launch_key(raw: Any) -> LaunchKey:
-    """Build a key from a record that nobody has checked; whatever it is, only this may raise."""
+def launch_key(raw: Any) -> LaunchKey:
+    """Return the key of a record that nobody has checked.
+
+    Raises KeyError, TypeError or ValueError for what is none; a key with values that are no text
+    is returned, and equals no launch's.
+    """
     values = tuple(KeyValue(each["name"], each["type"], each["value"]) for each in raw["key"])
     dtypes = tuple((each["name"], each["dtype"]) for each in raw["dtypes"])
     return LaunchKey(values, dtypes)

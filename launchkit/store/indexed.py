@@ -2,7 +2,8 @@
 
 A file is scanned once: where each record stands in it takes 16 bytes a record. The record that
 is asked for is then read, checked and remembered by itself, so that neither the time nor the
-memory of a lookup grows with what else is stored.
+memory of a lookup grows with what else is stored. In a large file the first few are sought
+without a scan.
 """
 
 from __future__ import annotations
@@ -21,11 +22,16 @@ from launchkit.configs import TunedRecord
 from launchkit.errors import BadDocumentError
 from launchkit.keys import DeviceId, KernelId, LaunchKey
 from launchkit.store import document, files
+from launchkit.store.seeking import sought
 
 MAX_INDEXED = 2**20
 """Records whose place in their file is remembered; the files asked for longest ago go first."""
 MAX_PARSED_BYTES = 8 * 2**20
 """Of JSON whose records are remembered."""
+
+SEEK_BYTES = 128 * 2**10
+"""From this size on, a file's first keys are sought by bisection, before it is scanned."""
+_SEEKS_PER_FILE, _MAX_SEEKS = 8, 4096
 
 _Place: TypeAlias = tuple[Path, str]
 
@@ -82,13 +88,14 @@ class IndexedFiles:
         self._indexed = 0
         self._parsed: OrderedDict[_Place, tuple[files.Signature, FoundRecords, int]] = OrderedDict()
         self._parsed_bytes = 0
+        self._seeks: OrderedDict[Path, tuple[files.Signature, int]] = OrderedDict()
 
     def find(self, path: Path, key: LaunchKey, seen: files.Signature) -> FoundRecords:
         """Return the records of ``key`` in a file, one for each toolchain.
 
         ``seen`` is the file's signature, taken before: if it is replaced meanwhile, the next
-        call reads it again. Raises BadDocumentError for a file that is no document, or whose record of this key
-        breaks a rule, and OSError where the system refuses.
+        call reads it again. Raises BadDocumentError for a file that is no document, or whose
+        record of this key breaks a rule, and OSError where the system refuses.
         """
         place = (path, key.digest)
         with self._lock:
@@ -97,8 +104,8 @@ class IndexedFiles:
                 self._parsed.move_to_end(place)
                 return parsed[1]
             known = self._indexes.get(path)
-        index, slices = self._slices(path, key, seen, known)
-        found = FoundRecords(index.kernel, index.device, _records(index, slices, key, str(path)))
+        kernel, device, slices = self._slices(path, key, seen, known)
+        found = FoundRecords(kernel, device, _records(kernel, device, slices, key, str(path)))
         if slices:
             self._remember(place, seen, found, sum(map(len, slices)))
         return found
@@ -109,17 +116,32 @@ class IndexedFiles:
         key: LaunchKey,
         seen: files.Signature,
         known: tuple[files.Signature, DocumentIndex] | None,
-    ) -> tuple[DocumentIndex, list[bytes]]:
+    ) -> tuple[KernelId, DeviceId, list[bytes]]:
         if known is not None and known[0] == seen:
-            spans = known[1].spans(key)
+            index = known[1]
+            spans = index.spans(key)
             slices = files.read_spans(path, seen, spans) if spans else []
             if slices is not None:
                 self._touch(path)
-                return known[1], slices
+                return index.kernel, index.device, slices
         data = jsonio.read_limited(path, document.LIMIT_BYTES)
+        if len(data) >= SEEK_BYTES and self._may_seek(path, seen):
+            found = sought(data, key, source=str(path))
+            if found is not None:
+                return found
         index = DocumentIndex.of(data, source=str(path))
         self._keep(path, seen, index)
-        return index, [data[start:end] for start, end in index.spans(key)]
+        return index.kernel, index.device, [data[start:end] for start, end in index.spans(key)]
+
+    def _may_seek(self, path: Path, seen: files.Signature) -> bool:
+        """Whether few keys were asked for in this file as it is: an index pays off for many."""
+        with self._lock:
+            signature, count = self._seeks.pop(path, (seen, 0))
+            count = count + 1 if signature == seen else 1
+            self._seeks[path] = (seen, count)
+            while len(self._seeks) > _MAX_SEEKS:
+                self._seeks.popitem(last=False)
+            return count <= _SEEKS_PER_FILE
 
     def _touch(self, path: Path) -> None:
         with self._lock:
@@ -156,14 +178,12 @@ class IndexedFiles:
 
 
 def _records(
-    index: DocumentIndex, slices: Sequence[bytes], key: LaunchKey, source: str
+    kernel: KernelId, device: DeviceId, slices: Sequence[bytes], key: LaunchKey, source: str
 ) -> tuple[TunedRecord, ...]:
-    parsed = [
-        document.parse_record(each, index.kernel, index.device, source=source) for each in slices
-    ]
+    parsed = [document.parse_record(each, kernel, device, source=source) for each in slices]
     found = tuple(record for record in parsed if record.key == key)
     if len({record.toolchain for record in found}) != len(found):
-        raise BadDocumentError(source, f"a record of {index.kernel.name} stands twice")
+        raise BadDocumentError(source, f"a record of {kernel.name} stands twice")
     return found
 
 

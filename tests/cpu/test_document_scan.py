@@ -37,7 +37,7 @@ def found(data: bytes) -> dict[LaunchKey, set[TunedRecord]]:
     by_key = {}
     for key in keys:
         parts = [data[start:end] for start, end in index.spans(key)]
-        by_key[key] = set(indexed._records(index, parts, key, "x"))
+        by_key[key] = set(indexed._records(index.kernel, index.device, parts, key, "x"))
     return by_key
 
 
