@@ -43,7 +43,7 @@ def read_spans(path: Path, seen: Signature, spans: Iterable[tuple[int, int]]) ->
     Raises OSError where the system refuses.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    with os.fdopen(descriptor, "rb") as file:
         if _signature(os.fstat(descriptor)) != seen:
             return None
         found = []

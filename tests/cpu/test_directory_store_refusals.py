@@ -186,6 +186,22 @@ def test_a_network_error_while_reading_is_a_miss_and_a_warning_until_it_ends(
 
 
 @pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("call", ["stat", "open", "fdopen"])
+def test_a_network_error_in_a_file_that_is_known_is_a_miss_until_it_ends(
+    store, monkeypatch, call, error
+) -> None:
+    other = same_file(RECORD, 1)[0]
+    store.put_all([RECORD, other])
+    reader = DirectoryStore(store.path)
+    assert get(reader, RECORD) == RECORD
+    with monkeypatch.context() as patch:
+        break_calls(patch, call, made_error(error), store.path)
+        assert get(reader, other) == Miss("unreadable")
+    assert get(reader, other) == other
+    assert not set_aside_files(store)
+
+
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("call", ["stat", "open", "fdopen", "fsync", "replace", "lock"])
 def test_a_network_error_while_writing_loses_nothing_and_a_later_put_is_stored(
     store, monkeypatch, caplog, call, error
