@@ -60,7 +60,7 @@ def resident_bytes() -> int:
 def look_up(directory: str, keys: int, lookups: int, seed: int) -> dict[str, Any]:
     """Look keys up in a store of ``keys`` as a new process does; returns times and memory.
 
-    ``first``: keys of files that were not read before, one a file; ``indexed``: of ``lookups``
+    ``first``: keys of files that were not read before, one a file; ``other``: of ``lookups``
     other keys, whose files were; ``again``: keys that were asked for just before; ``absent``:
     keys that are not stored. At last every key is asked for once, for the memory that it takes.
     """
@@ -74,7 +74,7 @@ def look_up(directory: str, keys: int, lookups: int, seed: int) -> dict[str, Any
     others = [n for n in order if n not in firsts][:lookups] or order
     found: dict[str, Any] = {"open_us": round(median(opening_us), 1)}
     found |= _timed("first", store, list(by_file.values()))
-    found |= _timed("indexed", store, others)
+    found |= _timed("other", store, others)
     found |= _timed("again", store, others[-64:] * 8)
     found |= _timed("absent", store, range(keys, keys + lookups), expected=False)
     found["memory_bytes"] = resident_bytes() - before_bytes

@@ -85,7 +85,7 @@ _HEADINGS = (
     "keys", "MiB\ndisk", "put\nall", "put\none", "open", "get\nfirst", "get\nread", "get\nagain",
     "get\nabsent", "MiB", "MiB\nall",
 )  # fmt: skip
-_GETS = ("first", "indexed", "again", "absent")
+_GETS = ("first", "other", "again", "absent")
 
 
 def _mib(size_bytes: int) -> str:

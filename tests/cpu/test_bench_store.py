@@ -28,7 +28,7 @@ def test_there_is_a_row_for_each_number_of_keys(document) -> None:
         times = {name: value for name, value in row.items() if name.endswith("_us")}
         assert len(times) == 10
         assert all(value > 0 for value in times.values())
-        for what in ("first", "indexed", "again", "absent"):
+        for what in ("first", "other", "again", "absent"):
             assert row[f"get_{what}_median_us"] <= row[f"get_{what}_p95_us"]
         assert row["memory_bytes"] > 0
 
