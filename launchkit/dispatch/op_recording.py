@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -120,6 +121,9 @@ class Watched:
     ) -> Any:
         """Call the function and watch this thread meanwhile."""
         allocations, recording = self.allocations, self.recording
+        # A collection runs callbacks and finalizers of others, which would count as the op's calls.
+        collects = gc.isenabled()
+        gc.disable()
         allocations.__enter__()  # type: ignore[no-untyped-call]
         recording.start()
         try:
@@ -127,6 +131,8 @@ class Watched:
         finally:
             recording.stop()
             allocations.leave()
+            if collects:
+                gc.enable()
 
 
 def is_watchable() -> bool:

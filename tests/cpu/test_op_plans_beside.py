@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import time
 
 import pytest
 import sample_kernels
@@ -84,6 +86,44 @@ class TestThreads:
             thread.join()
         assert failures == []
         same_launches(launched(lambda: op(x, out))[1], launched(lambda: op.__wrapped__(x, out))[1])
+
+
+class TestCollection:
+    """A garbage collection in the middle of a watched call is no part of the op."""
+
+    @pytest.fixture
+    def timed_collections(self):
+        """A callback as test tools and servers set it: it calls what no planned op may."""
+        times = []
+        callback = lambda phase, info: times.append(time.perf_counter())  # noqa: E731
+        threshold = gc.get_threshold()
+        gc.callbacks.append(callback)
+        gc.set_threshold(1, 1, 1)
+        yield times
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(callback)
+
+    def test_its_callbacks_do_not_speak_against_a_plan(self, timed_collections):
+        op = launchkit.planned(sample_ops.copy_twice)
+        for _ in range(4):
+            op(torch.empty(100), torch.empty(100))
+        before = op.op_plans.replays
+        op(torch.empty(100), torch.empty(100))
+        assert op.op_plans.replays == before + 1
+        assert "it calls" not in repr(op.op_plans)
+        assert timed_collections
+
+    @pytest.mark.parametrize("enabled", [True, False])
+    def test_is_as_it_was_afterwards(self, enabled):
+        op = launchkit.planned(sample_ops.copy_twice)
+        if not enabled:
+            gc.disable()
+        try:
+            for _ in range(4):
+                op(torch.empty(100), torch.empty(100))
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
 
 
 class TestTorchCompile:
