@@ -33,7 +33,9 @@ ALLOWED = [
         "launchkit.profiling.recorder",
         LEAVES | {"launchkit.dispatch.launcher", "launchkit.hostonly", "launchkit.profiling"},
     ),
+    ("launchkit.profiling.report", LEAVES | {"launchkit.profiling.timeline"}),
     ("launchkit.profiling", LEAVES),
+    ("launchkit.service", LEAVES | {"launchkit.store"}),
     ("launchkit.__main__", {"launchkit.tools"}),
     ("launchkit.kernels", {"launchkit"}),
     ("launchkit.tools", {"launchkit"}),
@@ -49,7 +51,14 @@ LEAVES_OF_LEAVES = {
     "launchkit.keys": {"launchkit.errors", "launchkit.jsonio"},
     "launchkit.configs": {"launchkit.errors", "launchkit.keys"},
 }
-WITHOUT_TORCH_AND_TRITON = [*sorted(LEAVES), "launchkit.store", "launchkit.profiling.ranges"]
+WITHOUT_TORCH_AND_TRITON = [
+    *sorted(LEAVES),
+    "launchkit.store",
+    "launchkit.profiling.ranges",
+    "launchkit.profiling.timeline",
+    "launchkit.profiling.report",
+    "launchkit.service",
+]
 FOREIGN_TREES = {
     "launchkit.kernels": "kernels",
     "launchkit.tools": "tools",
