@@ -18,6 +18,8 @@ LaunchkitError
 ├── UnexpectedCompileError  a strict watch_compiles saw a compilation or a tuning
 ├── AgreementError        the ranks of a distributed job could not agree on their configs
 ├── VerifyError           LAUNCHKIT_VERIFY found a shortcut that differs from Triton
+├── MissingExtraError     a package of an optional extra is not installed
+├── TimelineError         a file is not a capture that can be read as a timeline
 ├── UnfingerprintableError  a value or function has no stable identity (a bypass, never fatal)
 └── StoreError
     └── BadDocumentError  a file is not a config document that this version can use
@@ -304,6 +306,31 @@ class AgreementError(LaunchkitError):
         self.reason = reason
         self.silent = tuple(silent)
         self.conflicts = tuple(conflicts)
+
+
+class MissingExtraError(LaunchkitError, ImportError):
+    """What was asked for needs an optional extra; ``package`` is the one that was not found."""
+
+    def __init__(self, extra: str, package: str) -> None:
+        super().__init__(
+            f"{package} is not installed. It comes with an extra: "
+            f"pip install 'launchkit-triton[{extra}]'.",
+            extra=extra,
+            package=package,
+        )
+
+
+class TimelineError(LaunchkitError):
+    """A file or directory cannot be read as a timeline, or not as it stands.
+
+    ``path`` is that file, ``reason`` what is wrong, ``advice`` what to do: the message's end.
+    """
+
+    def __init__(self, path: str, reason: str, advice: str) -> None:
+        super().__init__(f"{path}: {reason}. {advice}", path=path, reason=reason, advice=advice)
+        self.path = path
+        self.reason = reason
+        self.advice = advice
 
 
 class UnfingerprintableError(LaunchkitError):

@@ -36,6 +36,8 @@ MADE = [
     errors.VerifyError("differs", kernel="a.kernel"),
     errors.UnexpectedCompileError("a.kernel", "compilation", "n became 1"),
     errors.AgreementError("rank 3 died", silent=(3,), conflicts=("a.kernel n=4",)),
+    errors.MissingExtraError("profile", "polars"),
+    errors.TimelineError("a.sqlite", "it is empty", "Export it again."),
     errors.UnfingerprintableError("key", "no text"),
     errors.StoreError("no such place"),
     errors.BadDocumentError("a.json", "not JSON", newer=True),

@@ -1,1 +1,55 @@
-"""Captures of any profiler as one timeline, and what can be read from it. Above the leaves only."""
+"""Captures of any profiler as one timeline, and what can be read from it. Above the leaves only.
+
+Its names are imported on first use, since polars comes with the extra ``profile`` only: without it
+they raise MissingExtraError.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from launchkit.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from launchkit.profiling.timeline.counts import RowCounts, TableCounts
+    from launchkit.profiling.timeline.model import (
+        TABLES,
+        Source,
+        Timeline,
+        empty_table,
+        table_of,
+    )
+
+__all__ = [
+    "TABLES",
+    "RowCounts",
+    "Source",
+    "TableCounts",
+    "Timeline",
+    "empty_table",
+    "table_of",
+]
+
+# Where each name is found.
+_HOMES = {
+    "RowCounts": "counts",
+    "Source": "model",
+    "TABLES": "model",
+    "TableCounts": "counts",
+    "Timeline": "model",
+    "empty_table": "model",
+    "table_of": "model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("launchkit"):
+            raise
+        raise MissingExtraError("profile", error.name or "polars") from None
+    return getattr(module, name)
