@@ -6,7 +6,7 @@ triton and torch, so launchkit.hostonly imports it only when the mode is entered
 
 from __future__ import annotations
 
-import gc
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -30,6 +30,7 @@ from launchkit.errors import HostOnlyError, UsageError
 from launchkit.hostonly import stub as stub_library
 from launchkit.hostonly.cubin import CubinError, param_layout
 from launchkit.hostonly.devices import DeviceFacts
+from launchkit.hostonly.instances import Instances
 from launchkit.hostonly.records import LABEL
 from launchkit.hostonly.stub import Stub
 
@@ -286,14 +287,16 @@ def _clear_caches() -> None:
         cached.cache_clear()
 
 
-def _instances(*classes: type) -> list[Any]:
-    # type(), not isinstance(): a proxy's __class__ may do anything.
-    return [found for found in gc.get_objects() if issubclass(type(found), classes)]
+@functools.cache
+def _kernels() -> Instances:
+    return Instances(KernelInterface, CompiledKernel)
 
 
 def _tuning_results() -> WeakKeyDictionary[Any, dict[str, Any]]:
     results: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-    for tuner in _instances(Autotuner):
+    for tuner in _kernels().alive():
+        if not isinstance(tuner, Autotuner):
+            continue
         kept = {name: vars(tuner)[name] for name in _TUNING_RESULTS if name in vars(tuner)}
         results[tuner] = {**kept, "cache": dict(getattr(tuner, "cache", {}))}
     return results
@@ -301,7 +304,7 @@ def _tuning_results() -> WeakKeyDictionary[Any, dict[str, Any]]:
 
 def _forget_kernels(tuning: WeakKeyDictionary[Any, dict[str, Any]]) -> None:
     """Drop what every kernel of the process learnt from the driver that is going."""
-    for found in _instances(KernelInterface, CompiledKernel):
+    for found in _kernels().alive():
         if isinstance(found, CompiledKernel):
             _forget_handles(found)
             continue
