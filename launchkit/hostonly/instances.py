@@ -40,9 +40,9 @@ class Instances:
 
 
 def _note_new(owner: type, note: Any) -> None:
-    def __new__(cls: type, *_: Any, **__: Any) -> Any:
-        instance = object.__new__(cls)
+    def make(cls: type, *_: Any, **__: Any) -> Any:
+        instance: Any = object.__new__(cls)
         note(instance)
         return instance
 
-    owner.__new__ = staticmethod(__new__)  # type: ignore[method-assign, assignment]
+    owner.__new__ = staticmethod(make)  # type: ignore[method-assign, assignment]
