@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from postgres import postgres, postgres_url  # noqa: F401  fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)
