@@ -16,7 +16,7 @@ from rich.logging import RichHandler
 
 import launchkit
 from launchkit.errors import LaunchkitError
-from launchkit.tools import bench, configs, doctor, run, tune, warm
+from launchkit.tools import bench, configs, doctor, profile, run, tune, warm
 
 app = typer.Typer(
     name="launchkit",
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(configs.app, name="configs")
+app.add_typer(profile.app, name="profile")
 app.command("doctor")(doctor.command)
 app.command("tune")(tune.command)
 app.command("warm")(warm.command)
