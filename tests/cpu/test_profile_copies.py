@@ -12,8 +12,8 @@ import secret_export
 from typer.testing import CliRunner
 
 from launchkit.errors import TimelineError, UsageError
-from launchkit.profiling.timeline.cleaning import Cleaner, without_paths
 from launchkit.profiling.timeline.rewriting import rewriting
+from launchkit.profiling.timeline.scrubbed_text import Cleaner, without_paths
 from launchkit.profiling.timeline.scrubbing import scrub_export
 from launchkit.profiling.timeline.slicing import range_bounds, slice_export
 from launchkit.tools.profile import app

@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from launchkit.profiling.timeline.cleaning import Cleaner, file_name, without_paths
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.rewriting import Rewriting, Table, quoted, rewriting
+from launchkit.profiling.timeline.scrubbed_text import Cleaner, file_name, without_paths
 
 _PROCESS_MASK = ~0xFFFFFF
 """Of a global thread id, what its process shares (as a signed 64-bit number)."""
