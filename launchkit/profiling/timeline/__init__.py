@@ -20,25 +20,31 @@ if TYPE_CHECKING:
         empty_table,
         table_of,
     )
+    from launchkit.profiling.timeline.nsys_tables import Progress
+    from launchkit.profiling.timeline.reading import read_timeline
 
 __all__ = [
     "TABLES",
+    "Progress",
     "RowCounts",
     "Source",
     "TableCounts",
     "Timeline",
     "empty_table",
+    "read_timeline",
     "table_of",
 ]
 
 # Where each name is found.
 _HOMES = {
+    "Progress": "nsys_tables",
     "RowCounts": "counts",
     "Source": "model",
     "TABLES": "model",
     "TableCounts": "counts",
     "Timeline": "model",
     "empty_table": "model",
+    "read_timeline": "reading",
     "table_of": "model",
 }
 

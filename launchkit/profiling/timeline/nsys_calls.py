@@ -1,0 +1,113 @@
+"""Runtime and driver API calls of an export, and what driver and profiler cost. Above the leaves only."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from launchkit.profiling.timeline import cleaning
+from launchkit.profiling.timeline.nsys_owners import owner, thread
+from launchkit.profiling.timeline.nsys_tables import Export
+from launchkit.profiling.timeline.vocabulary import api_name, call_kind, call_layer
+
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+OVERHEADS = "CUPTI_ACTIVITY_KIND_OVERHEAD"
+OWN_OVERHEADS = "PROFILER_OVERHEAD"
+_COLUMNS = dict.fromkeys(
+    ("start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"), pl.Int64
+)
+_LAYERS = {0: "runtime", 1: "driver"}
+_OVERHEAD_COLUMNS = dict.fromkeys(
+    ("start", "end", "globalTid", "correlationId", "overheadType"), pl.Int64
+)
+_OVERHEAD_KINDS = {
+    2: "jit",
+    3: "flush",
+    4: "instrumentation",
+    5: "resource",
+    6: "module_loading",
+    7: "lazy_loading",
+    8: "queue_full",
+}
+_UNNAMED = (0, 1)
+
+
+def read_calls(export: Export) -> pl.DataFrame:
+    """Return the API calls, in the columns of the model; owners stand for processes."""
+    rows = _timed(export.read(CALLS, _COLUMNS))
+    rows = cleaning.intervals(rows, CALLS, export.counts)
+    names = _names(export, rows)
+    export.counts.add(
+        CALLS,
+        noted={
+            "with a name that is not in StringIds": rows.join(
+                names.filter(pl.col("name") == "[unknown]"),
+                on="nameId",
+                how="semi",
+                nulls_equal=True,
+            ).height,
+            "without a thread": rows.filter(pl.col("process") < 0).height,
+        },
+    )
+    rows = rows.join(names, on="nameId", how="left", maintain_order="left", nulls_equal=True)
+    layer = pl.col("eventClass").replace_strict(_LAYERS, default=None, return_dtype=pl.String)
+    return rows.select(
+        "process",
+        "thread",
+        "start_ns",
+        "end_ns",
+        "name",
+        "kind",
+        correlation=correlation(),
+        layer=pl.coalesce(layer, "layer"),
+        returned="returnValue",
+    )
+
+
+def read_overheads(export: Export) -> pl.DataFrame:
+    """Return what CUPTI and Nsight Systems say of their own and the driver's time."""
+    rows = _timed(export.read(OVERHEADS, _OVERHEAD_COLUMNS))
+    rows = cleaning.intervals(rows, OVERHEADS, export.counts)
+    known = [*_OVERHEAD_KINDS, *_UNNAMED]
+    new = rows.filter(~pl.col("overheadType").is_in(known))["overheadType"].unique().to_list()
+    if new:
+        export.warn(
+            f"overheads of types that are not known are kept as other: {sorted(new, key=str)}"
+        )
+    kind = pl.col("overheadType").replace_strict(
+        _OVERHEAD_KINDS, default="other", return_dtype=pl.String
+    )
+    own = _timed(export.read(OWN_OVERHEADS, _OVERHEAD_COLUMNS))
+    own = cleaning.intervals(own, OWN_OVERHEADS, export.counts)
+    wanted = ["process", "thread", "start_ns", "end_ns"]
+    return pl.concat(
+        [
+            rows.select(*wanted, kind=kind, correlation=correlation()),
+            own.select(*wanted, kind=pl.lit("instrumentation"), correlation=pl.lit(None, pl.Int64)),
+        ]
+    )
+
+
+def correlation() -> pl.Expr:
+    """Return the correlation of a row: null where it is 0, which old exports have for none."""
+    return pl.when(pl.col("correlationId") != 0).then("correlationId")
+
+
+def _timed(rows: pl.DataFrame) -> pl.DataFrame:
+    named = rows.with_columns(process=owner("globalTid"), thread=thread("globalTid"))
+    return named.rename({"start": "start_ns", "end": "end_ns"}).drop("globalTid")
+
+
+def _names(export: Export, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``nameId``, ``name``, ``kind`` and ``layer`` of every function that is called."""
+    ids = export.named(rows.select("nameId").unique(maintain_order=True), "nameId", "given")
+    given = [name or "[unknown]" for name in ids["given"].to_list()]
+    unknown = sorted({api_name(name) for name in given if call_kind(name) == "unknown_launch"})
+    if unknown:
+        export.warn(
+            f"API functions that look like launches and are not known: {', '.join(unknown)}"
+        )
+    return ids.select("nameId").with_columns(
+        name=pl.Series([api_name(name) for name in given], dtype=pl.String),
+        kind=pl.Series([call_kind(name) for name in given], dtype=pl.String),
+        layer=pl.Series([call_layer(name) for name in given], dtype=pl.String),
+    )
