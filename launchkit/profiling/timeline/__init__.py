@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     )
     from launchkit.profiling.timeline.nsys_tables import Progress
     from launchkit.profiling.timeline.reading import read_timeline
+    from launchkit.profiling.timeline.summaries import (
+        api_summary,
+        execution_summary,
+        kernel_summary,
+        range_kernel_summary,
+        range_summary,
+    )
 
 __all__ = [
     "TABLES",
@@ -30,7 +37,12 @@ __all__ = [
     "Source",
     "TableCounts",
     "Timeline",
+    "api_summary",
     "empty_table",
+    "execution_summary",
+    "kernel_summary",
+    "range_kernel_summary",
+    "range_summary",
     "read_timeline",
     "table_of",
 ]
@@ -43,7 +55,12 @@ _HOMES = {
     "TABLES": "model",
     "TableCounts": "counts",
     "Timeline": "model",
+    "api_summary": "summaries",
     "empty_table": "model",
+    "execution_summary": "summaries",
+    "kernel_summary": "summaries",
+    "range_kernel_summary": "summaries",
+    "range_summary": "summaries",
     "read_timeline": "reading",
     "table_of": "model",
 }

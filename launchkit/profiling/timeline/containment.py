@@ -1,0 +1,46 @@
+"""Which ranges hold which calls, every range around a call counted. Above the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+_THREAD = ["process", "thread"]
+
+
+def contained(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return ``range_id`` and ``call_id`` of every call that a range of its thread holds whole.
+
+    Takes push/pop ranges and calls as a timeline has them, sorted. Ranges that cross count as they
+    stand: a call may have any number of parents. Ranges are put on levels that hold no two of one
+    thread at one time, and each level is joined by time: O(n log n) for each depth of nesting.
+    """
+    placed = ranges.select("range_id", *_THREAD, "start_ns", "end_ns")
+    placed = placed.with_columns(level=pl.Series(_levels(placed), dtype=pl.UInt32))
+    points = calls.select("call_id", *_THREAD, "start_ns", called_until="end_ns").sort("start_ns")
+    found = [pl.DataFrame(schema={"range_id": pl.UInt32, "call_id": pl.UInt32})]
+    for level in placed.partition_by("level"):
+        joined = points.join_asof(
+            level.sort("start_ns"),
+            on="start_ns",
+            by=_THREAD,
+            strategy="backward",
+            check_sortedness=False,
+        )
+        inside = joined.filter(pl.col("called_until") <= pl.col("end_ns"))
+        found.append(inside.select("range_id", "call_id"))
+    return pl.concat(found)
+
+
+def _levels(ranges: pl.DataFrame) -> Iterator[int]:
+    """Yield for each range, sorted by thread and start, the level above all that are open then."""
+    open_until: list[int] = []
+    last = None
+    for process, thread, start_ns, end_ns in ranges.drop("range_id").iter_rows():
+        if (process, thread) != last:
+            last, open_until = (process, thread), []
+        while open_until and open_until[-1] <= start_ns:
+            open_until.pop()
+        yield len(open_until)
+        open_until.append(end_ns)
