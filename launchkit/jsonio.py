@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import NoReturn
 
 import orjson
@@ -89,6 +90,18 @@ def loads(data: bytes, *, source: str, limit_bytes: int) -> object:
         raise BadDocumentError(source, f"it is not valid JSON ({error})") from None
     _refuse_duplicate_keys(data, source)
     return parsed
+
+
+def tolerant_decoder() -> Callable[[str, int], tuple[object, int]]:
+    """Return (text, at) -> (value, end of its text), for a stream of other programs' JSON.
+
+    Fractions become Decimal, exactly; NaN and Infinity None; control characters may stand in
+    strings; of two equal keys the last one counts. It raises ``ValueError`` (with the attribute
+    ``pos`` where it is known), ``ArithmeticError`` and ``RecursionError`` for what is no value.
+    """
+    return json.JSONDecoder(
+        parse_float=Decimal, parse_constant=lambda _: None, strict=False
+    ).raw_decode
 
 
 def scan(
