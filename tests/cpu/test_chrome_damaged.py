@@ -80,7 +80,9 @@ def test_a_truncated_file_keeps_its_whole_events_and_says_so(read, cut):
 
 
 def test_an_event_that_is_no_json_is_skipped_and_counted(read):
-    timeline = read(WHOLE.replace('"op 5 \\u00e9"', '"op "5" quoted"').replace('"ts": 90', '"ts": x'))
+    timeline = read(
+        WHOLE.replace('"op 5 \\u00e9"', '"op "5" quoted"').replace('"ts": 90', '"ts": x')
+    )
     assert names(timeline) == [name for n, name in enumerate(ALL) if n not in (5, 9)]
     counts = timeline.counts["events"]
     assert counts.dropped == {"that are no JSON": 2}
@@ -88,7 +90,9 @@ def test_an_event_that_is_no_json_is_skipped_and_counted(read):
 
 
 def test_numbers_beyond_any_type_do_no_harm(read):
-    huge = WHOLE.replace('"ts": 90', '"ts": ' + "9" * 5000).replace('"dur": 5}, {"ph"', '"dur": 1e999999}, {"ph"', 1)
+    huge = WHOLE.replace('"ts": 90', '"ts": ' + "9" * 5000).replace(
+        '"dur": 5}, {"ph"', '"dur": 1e999999}, {"ph"', 1
+    )
     timeline = read(huge)
     assert len(names(timeline)) == 38
     assert sum(timeline.counts["events"].dropped.values()) == 2
@@ -101,6 +105,12 @@ def test_gzip_members_are_read_on_and_what_follows_them_is_named(read):
     timeline = read(data + b"junk", "t.json.gz")
     assert names(timeline) == ALL
     assert "behind its gzip data" in timeline.warnings[0]
+
+
+def test_what_follows_the_json_is_named(read):
+    timeline = read(WHOLE + " {}")
+    assert names(timeline) == ALL
+    assert timeline.warnings == ("what stands behind its JSON was not read",)
 
 
 def test_a_gz_that_is_none_is_read_as_it_is(read):
@@ -175,5 +185,5 @@ def test_what_is_no_readable_file_is_refused(tmp_path):
 def test_progress_ends_at_the_files_size(tmp_path):
     path, seen = tmp_path / "t.json", []
     path.write_text(WHOLE)
-    read_chrome(path, lambda done, size: seen.append((done, size)))
-    assert seen[-1] == (len(WHOLE), len(WHOLE))
+    read_chrome(path, lambda *told: seen.append(told))
+    assert seen[-1] == ("events", len(WHOLE), len(WHOLE))

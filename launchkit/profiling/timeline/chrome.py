@@ -10,12 +10,14 @@ import polars as pl
 
 from launchkit.profiling.timeline.chrome_events import TraceEvents
 from launchkit.profiling.timeline.chrome_halves import pair_halves
-from launchkit.profiling.timeline.chrome_owners import at_home, with_outermost, with_owners
+from launchkit.profiling.timeline.chrome_owners import at_home, with_owners
 from launchkit.profiling.timeline.chrome_rows import Rows
-from launchkit.profiling.timeline.chrome_text import Progress, pieces
+from launchkit.profiling.timeline.chrome_text import pieces
 from launchkit.profiling.timeline.chrome_values import integer, text
 from launchkit.profiling.timeline.counts import RowCounts
-from launchkit.profiling.timeline.model import Source, Timeline, table_of
+from launchkit.profiling.timeline.model import GPU_KINDS, Source, Timeline, table_of
+from launchkit.profiling.timeline.nsys_tables import Progress
+from launchkit.profiling.timeline.partners import with_partners
 
 # Times above this are ns of UTC (2001 and later), others those of a clock that began elsewhere.
 _UTC_NS = 10**18
@@ -27,8 +29,8 @@ def read_chrome(path: str | os.PathLike[str], progress: Progress | None = None) 
 
     Ranges are the spans of the host; their domain is ``torch`` for torch's operators and
     annotations, ``python`` for Python's functions, else empty. Time 0 is the trace's first event.
-    A damaged file is read as far as it can be, with warnings. ``progress`` is called with the bytes
-    read so far and the file's size. Raises TimelineError for what is no trace.
+    A damaged file is read as far as it can be, with warnings. ``progress`` is told the bytes read
+    so far and the file's size. Raises TimelineError for what is no trace.
     """
     source, warnings, rows = os.fspath(path), list[str](), Rows()
     events = TraceEvents(source, pieces(source, warnings.append, progress))
@@ -37,6 +39,8 @@ def read_chrome(path: str | os.PathLike[str], progress: Progress | None = None) 
     pair_halves(rows)
     if events.truncated:
         warnings.append("the file ends within its JSON: it was cut off, and events are missing")
+    if events.more and not events.truncated:
+        warnings.append("what stands behind its JSON was not read")
     return _Assembly(source, rows, events, warnings).timeline()
 
 
@@ -57,30 +61,32 @@ class _Assembly:
         first_ns = min((_least(frame, "start_ns") for frame in spans if frame.height), default=0)
         last_ns = max((_greatest(frame, "end_ns") for frame in spans if frame.height), default=0)
         tables = {
-            name: table_of(
-                name, frame.with_columns(*(pl.col(each) - first_ns for each in _TIMES))
-            )
+            name: table_of(name, frame.with_columns(*(pl.col(each) - first_ns for each in _TIMES)))
             for name, frame in zip(("ranges", "calls", "gpu", "overheads"), spans, strict=True)
         }
         named = self._named(tables)
-        return Timeline(
+        timeline = Timeline(
             self._source(first_ns, last_ns - first_ns, host_only=not tables["gpu"].height),
             **tables,
             **named,
             counts=self._counts(),
-            warnings=tuple(self._warnings + self._remarks(tables)),
+            warnings=tuple(self._warnings + self._remarks(tables["calls"])),
         )
+        return with_partners(timeline, "events", dict.fromkeys(GPU_KINDS.categories, "events"))
 
     def _frames(self) -> dict[str, pl.DataFrame]:
         rows = self._rows
-        calls = with_outermost(rows.calls.frame())
-        gpu, remarks = with_owners(rows.gpu.frame(), calls)
-        rows.noted.update({remark: count for remark, count in remarks.items() if count})
+        calls = rows.calls.frame()
+        gpu, shared = with_owners(rows.gpu.frame(), calls)
+        if shared:
+            rows.noted["GPU work whose correlation several processes have"] += shared
         frames = {"calls": calls, "gpu": gpu, "overheads": rows.overheads.frame()}
         ranges = self._ranges(frames)
         frames["ranges"], moved = at_home(ranges, calls)
         if moved:
-            rows.noted["ranges under a process id that calls nothing, moved to the caller's"] += moved
+            rows.noted["ranges under a process id that calls nothing, moved to the caller's"] += (
+                moved
+            )
         return frames
 
     def _ranges(self, others: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -164,18 +170,11 @@ class _Assembly:
             for each in sorted({*known, *used})
         ]  # fmt: skip
 
-    def _remarks(self, tables: Mapping[str, pl.DataFrame]) -> list[str]:
-        unknown = tables["calls"].filter(kind="unknown_launch")["name"].unique().sort().to_list()
-        remarks = [f"calls that look like launches and are not known: {', '.join(unknown)}"]
-        early = (
-            tables["gpu"]
-            .join(tables["calls"].drop_nulls("correlation"), on=["process", "correlation"])
-            .filter(pl.col("start_ns") < pl.col("start_ns_right"))
-            .height
-        )
-        if early:
-            remarks.append(f"{early} GPU rows begin before their call: the two clocks differ")
-        return remarks if unknown else remarks[1:]
+    @staticmethod
+    def _remarks(calls: pl.DataFrame) -> list[str]:
+        unknown = calls.filter(kind="unknown_launch")["name"].unique().sort().to_list()
+        listed = ", ".join(unknown)
+        return [f"calls that look like launches and are not known: {listed}"] if unknown else []
 
 
 def _least(frame: pl.DataFrame, column: str) -> int:

@@ -24,14 +24,15 @@ class TraceEvents:
     """One walk over a trace: a list of events, or an object with a list ``traceEvents``.
 
     ``members`` are the other members of the object. ``malformed`` counts events that are no JSON
-    and were skipped. ``truncated`` tells whether the file ends within its JSON. Memory is bounded
-    by the longest event. Raises TimelineError for what is no trace.
+    and were skipped. ``truncated`` tells whether the file ends within its JSON, ``more`` whether
+    something stands behind it. Memory is bounded by the longest event. Raises TimelineError for what is no trace.
     """
 
     def __init__(self, path: str, pieces: Iterator[str]) -> None:
         self.members: dict[str, Any] = {}
         self.malformed = 0
         self.truncated = False
+        self.more = False
         self._path = path
         self._pieces = pieces
         self._decode = jsonio.tolerant_decoder()
@@ -50,6 +51,10 @@ class TraceEvents:
             raise TimelineError(
                 self._path, "it is not JSON", "Give a trace as torch.profiler or Chrome exports it."
             )
+        self.more = bool(self._peek())
+        # To its end, since the pieces say what is wrong with the file when they end.
+        for _ in self._pieces:
+            pass
 
     def _of_object(self) -> Iterator[Any]:
         found = False
@@ -67,6 +72,7 @@ class TraceEvents:
                 yield from self._elements(closing_needed=True)
             elif not self._take_member(name):
                 break
+        self._at += following == "}"
         if not found:
             raise TimelineError(
                 self._path,

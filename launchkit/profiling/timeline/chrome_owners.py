@@ -11,8 +11,8 @@ import polars as pl
 UNKNOWN = -1
 
 
-def with_owners(gpu: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Return ``gpu`` with the column ``process``, and remarks with the rows that they are of.
+def with_owners(gpu: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return ``gpu`` with the column ``process``, and how many rows several processes could own.
 
     The owner is the process whose call has the row's correlation. Where several have it (ranks
     merged into one file), it is the one that the rest of the device's work belongs to.
@@ -38,14 +38,9 @@ def with_owners(gpu: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, d
     )
     only = callers[0] if len(callers) == 1 else UNKNOWN
     gpu = gpu.join(most, on="device", how="left", maintain_order="left")
-    remarks = {
-        "GPU work without a call: it began before the capture": gpu["callers"].null_count(),
-        "GPU work whose correlation several processes have": int(
-            (gpu["callers"].list.len() > 1).sum()
-        ),
-    }
+    shared = int((gpu["callers"].list.len() > 1).sum())
     owner = pl.coalesce("sure", "usual", first, pl.lit(only)).alias("process")
-    return gpu.with_columns(owner).drop("callers", "sure", "usual", "lane"), remarks
+    return gpu.with_columns(owner).drop("callers", "sure", "usual", "lane"), shared
 
 
 def at_home(ranges: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -69,12 +64,3 @@ def at_home(ranges: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, in
         here.otherwise(pl.col("process")).alias("process"),
         here.otherwise(pl.col("thread")).alias("thread"),
     ), moved
-
-
-def with_outermost(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return ``calls`` with the column ``outermost``: not inside another call of their thread."""
-    lane = ("process", "thread")
-    ordered = calls.sort(*lane, "start_ns", "end_ns", descending=[False, False, False, True])
-    before = pl.col("end_ns").cum_max().shift().over(lane)
-    nested = (pl.col("end_ns") <= before).fill_null(value=False)
-    return ordered.with_columns((~nested).alias("outermost"))

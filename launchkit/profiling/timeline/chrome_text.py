@@ -1,4 +1,4 @@
-"""The text of a trace file, piece by piece: plain or gzip, in any Unicode encoding. A leaf."""
+"""The text of a trace file, piece by piece: plain or gzip, in any encoding. Above the leaves only."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from launchkit.errors import TimelineError
+from launchkit.profiling.timeline.nsys_tables import Progress
 
 Warn = Callable[[str], None]
-Progress = Callable[[int, int], object]
 
 PIECE_BYTES = 1 << 20
 BOMB_RATIO = 300
@@ -34,7 +34,7 @@ _UNMARKED = {b"\0\0\0{": "utf-32-be", b"\0\0\0[": "utf-32-be", b"{\0\0\0": "utf-
 def pieces(path: str, warn: Warn, progress: Progress | None = None) -> Iterator[str]:
     """Yield the text of ``path``; what can be read of a damaged file is read, with a warning.
 
-    ``progress`` is called with the bytes of the file that were read, and with its size. Raises
+    ``progress`` is told the bytes of the file that were read, and its size. Raises
     TimelineError for what is no regular file, may not be read, is empty, or is a gzip bomb.
     """
     with _opened(path) as file:
@@ -48,7 +48,7 @@ def pieces(path: str, warn: Warn, progress: Progress | None = None) -> Iterator[
         data = _inflated(path, file, warn) if gzipped else iter(lambda: file.read(PIECE_BYTES), b"")
         for text in _decoded(data, warn):
             if progress is not None:
-                progress(file.tell(), size)
+                progress("events", file.tell(), size)
             yield text
 
 
@@ -59,11 +59,10 @@ def _opened(path: str) -> BinaryIO:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise TimelineError(path, reason, "Give the path of a readable trace file.") from None
-    file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
+        os.close(descriptor)
         raise TimelineError(path, "it is not a regular file", "Give the path of a trace file.")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def _inflated(path: str, file: BinaryIO, warn: Warn) -> Iterator[bytes]:
@@ -81,10 +80,12 @@ def _inflated(path: str, file: BinaryIO, warn: Warn) -> Iterator[bytes]:
                 warn("what stands behind its gzip data was not read")
                 return
             inflater = zlib.decompressobj(wbits=31)
+        before = inflater.copy()
         try:
             data = inflater.decompress(pending, PIECE_BYTES)
         except zlib.error as error:
             warn(f"its gzip data are damaged ({error}): the rest was not read")
+            yield from _salvaged(before, pending)
             return
         unfolded += len(data)
         if unfolded > max(BOMB_FREE_BYTES, BOMB_RATIO * file.tell()):
@@ -92,6 +93,15 @@ def _inflated(path: str, file: BinaryIO, warn: Warn) -> Iterator[bytes]:
             raise TimelineError(path, reason, "Unpack it by hand if you trust it.")
         pending = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
         yield data
+
+
+def _salvaged(inflater: Any, pending: bytes) -> Iterator[bytes]:
+    """Yield what can be read before the damage: byte by byte, since an error loses its call's."""
+    try:
+        for place in range(len(pending)):
+            yield inflater.decompress(pending[place : place + 1])
+    except zlib.error:
+        return
 
 
 def _decoded(data: Iterator[bytes], warn: Warn) -> Iterator[str]:

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launchkit.errors import TimelineError
+from launchkit.profiling.timeline.chrome import read_chrome
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.nsys import read_nsys
 from launchkit.profiling.timeline.nsys_tables import Progress
 
 _SQLITE = b"SQLite format 3\0"
+_GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 4096
 _EXPORT = "Export it with: nsys export -t sqlite"
 _REPORTS = (".nsys-rep", ".qdrep")
@@ -26,10 +28,10 @@ _FORMATS = "an Nsight Systems export, a PyTorch trace or a launchkit profile"
 def read_timeline(path: str | os.PathLike[str], progress: Progress | None = None) -> Timeline:
     """Return the timeline of the capture in ``path``.
 
-    An Nsight Systems export (SQLite, or a directory of parquet or arrow tables). ``progress`` is
-    told, after every piece, what is read, how much of it so far and in all (rows or bytes). The
-    capture is never written to. Raises TimelineError, which says what to do, for whatever cannot be
-    read.
+    An Nsight Systems export (SQLite, or a directory of parquet or arrow tables), or a chrome trace
+    (JSON, plain or gzip). ``progress`` is told, after every piece, what is read, how much of it so
+    far and in all (rows or bytes). The capture is never written to. Raises TimelineError, which says
+    what to do, for whatever cannot be read.
     """
     place = Path(path)
     if _is_directory(place):
@@ -42,7 +44,15 @@ def read_timeline(path: str | os.PathLike[str], progress: Progress | None = None
 def _reader(path: Path, head: bytes) -> Callable[[Path, Progress | None], Timeline]:
     if head.startswith(_SQLITE):
         return read_nsys
+    if _is_json(head):
+        return read_chrome
     raise _unknown(path)
+
+
+def _is_json(head: bytes) -> bool:
+    """Tell whether a file begins as JSON does, compressed or not, in any Unicode encoding."""
+    start = _unzipped(head) if head.startswith(_GZIP) else head
+    return start.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")[:1] in (b"{", b"[")
 
 
 def _is_directory(path: Path) -> bool:
@@ -107,7 +117,7 @@ def _refuse_content(name: str, head: bytes) -> None:
 
 
 def _unzipped(head: bytes) -> bytes:
-    if not head.startswith(b"\x1f\x8b"):
+    if not head.startswith(_GZIP):
         return b""
     try:
         return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head, len(_SQLITE))

@@ -68,7 +68,7 @@ _FAMILIES = (
     ("alloc", r"zeMem(Alloc|Free)\w*|urUSM\w*(Alloc|Free)"),
 )
 _FAMILY = re.compile("|".join(f"(?P<k{place}>{text})" for place, (_, text) in enumerate(_FAMILIES)))
-_LAUNCH_LIKE = re.compile(r"(cuda|cu[A-Z]|hip|ze[A-Z]|ur[A-Z]|pi[A-Z]|mu)\w*Launch\w*")
+_LAUNCH_LIKE = re.compile(r"(cuda|hip|mu|(cu|ze|ur|pi)(?=[A-Z]))\w*Launch\w*")
 _NO_LAUNCH = re.compile(r"HostFunc|Attribute|[a-z](Get|Set|Query)[A-Z]")
 _SUFFIX = re.compile(r"(_(v\d+|ptsz|ptds|spt))+$")
 _CAPTURE = re.compile(r"(cuda|cu|hip)Stream(?P<which>Begin|End)Capture(ToGraph)?")
