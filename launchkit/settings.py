@@ -52,6 +52,8 @@ class Settings:
     """LAUNCHKIT_INSTALL_INCLUDE: patterns of the kernels that LAUNCHKIT_INSTALL covers."""
     install_exclude: tuple[str, ...]
     """LAUNCHKIT_INSTALL_EXCLUDE: patterns of those that it leaves out."""
+    database: str | None
+    """LAUNCHKIT_DATABASE: the database of `launchkit serve`; None is a file of the user's."""
     compiler: str | None
     """CC: the C compiler; None is gcc, clang or cc, whichever is found."""
 
@@ -120,6 +122,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "install": ("LAUNCHKIT_INSTALL", lambda name: _flag(name) if name in os.environ else None),
     "install_include": ("LAUNCHKIT_INSTALL_INCLUDE", lambda name: _patterns(name) or ("*",)),
     "install_exclude": ("LAUNCHKIT_INSTALL_EXCLUDE", _patterns),
+    "database": ("LAUNCHKIT_DATABASE", lambda name: os.environ.get(name) or None),
     "compiler": ("CC", lambda name: os.environ.get(name) or None),
 }
 
@@ -198,13 +201,25 @@ def cache_home() -> Path:
 
     Raises UsageError for a user without a home directory.
     """
+    return _home(platformdirs.user_cache_path, "a cache", "XDG_CACHE_HOME")
+
+
+def data_home() -> Path:
+    """Return launchkit's directory for what must be kept; it need not exist.
+
+    Raises UsageError for a user without a home directory.
+    """
+    return _home(platformdirs.user_data_path, "data", "XDG_DATA_HOME")
+
+
+def _home(find: Callable[[str], Path], what: str, name: str) -> Path:
     try:
-        found = platformdirs.user_cache_path("launchkit")
+        found = find("launchkit")
     except RuntimeError:  # older releases return the ~ that could not be expanded
         found = Path("~")
     if not found.is_absolute():
         raise UsageError(
-            "this user has no home directory that could hold a cache. Set XDG_CACHE_HOME to the "
+            f"this user has no home directory that could hold {what}. Set {name} to the "
             "whole path of a directory."
         )
     return found

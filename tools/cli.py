@@ -16,7 +16,17 @@ from rich.logging import RichHandler
 
 import launchkit
 from launchkit.errors import LaunchkitError
-from launchkit.tools import bench, configs, doctor, profile, run, tune, warm
+from launchkit.tools import (
+    bench,
+    configs,
+    doctor,
+    profile,
+    run,
+    serve,
+    serve_admin,
+    tune,
+    warm,
+)
 
 app = typer.Typer(
     name="launchkit",
@@ -28,6 +38,10 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.add_typer(configs.app, name="configs")
 app.add_typer(profile.app, name="profile")
+serve.app.add_typer(serve_admin.tokens, name="token")
+serve.app.add_typer(serve_admin.namespaces, name="namespace")
+serve.app.command("migrate")(serve_admin.migrate)
+app.add_typer(serve.app, name="serve")
 app.command("doctor")(doctor.command)
 app.command("tune")(tune.command)
 app.command("warm")(warm.command)

@@ -1,0 +1,162 @@
+"""Refusals, and how each becomes an answer. Of the service's server."""
+
+from __future__ import annotations
+
+import logging
+import re
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
+
+from launchkit.errors import BadDocumentError, UsageError
+from launchkit.service.protocol import ErrorAnswer, ErrorCode, LeaseState
+
+_log = logging.getLogger("launchkit")
+
+_STATUS: dict[ErrorCode, int] = {
+    "bad-request": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "absent": 404,
+    "toolchain": 404,
+    "no-namespace": 404,
+    "no-snapshot": 404,
+    "no-path": 404,
+    "no-method": 405,
+    "too-slow": 408,
+    "lease-held": 409,
+    "lease-lost": 409,
+    "signed": 409,
+    "not-merged": 409,
+    "exists": 409,
+    "changed": 412,
+    "too-large": 413,
+    "no-media": 415,
+    "invalid": 422,
+    "other-key": 422,
+    "precondition-required": 428,
+    "too-many": 429,
+    "internal": 500,
+    "unavailable": 503,
+    "storage-full": 507,
+}
+_CODES: dict[int, ErrorCode] = {404: "no-path", 405: "no-method"}
+_FULL = re.compile(r"disk is full|No space left|could not extend file", re.IGNORECASE)
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a failure
+    """A request that is answered by an error; ``retry_after_s`` becomes Retry-After."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        etag: str | None = None,
+        lease: LeaseState | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.answer = ErrorAnswer(code=code, message=message, etag=etag, lease=lease)
+        self.retry_after_s = retry_after_s
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the code."""
+        return _STATUS[self.answer.code]
+
+
+def refusal(refused: Refused, request_number: str = "") -> Response:
+    """Return the answer of a refusal."""
+    answer = refused.answer.model_copy(update={"request": request_number})
+    headers = {}
+    if refused.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(refused.retry_after_s)))
+    if refused.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    if answer.etag is not None:
+        headers["ETag"] = f'"{answer.etag}"'
+    data = answer.model_dump_json(exclude_none=True)
+    return Response(data, refused.status, headers, media_type="application/json")
+
+
+def documented(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
+    """Return these errors, and those of every path, for the OpenAPI document."""
+    every: tuple[ErrorCode, ...] = (
+        "bad-request", "unauthenticated", "forbidden", "no-namespace", "too-slow", "too-large",
+        "no-media", "invalid", "too-many", "internal", "unavailable",
+    )  # fmt: skip
+    found: dict[int | str, dict[str, Any]] = {}
+    for code in (*every, *codes):
+        entry = found.setdefault(_STATUS[code], {"model": ErrorAnswer, "description": ""})
+        entry["description"] = ", ".join(filter(None, (entry["description"], code)))
+    return found
+
+
+def from_database(error: Exception) -> Refused:
+    """Return what a failure of the database means for a request."""
+    text = str(getattr(error, "orig", error))
+    if _FULL.search(text) or getattr(getattr(error, "orig", None), "sqlstate", None) == "53100":
+        return Refused(
+            "storage-full", "the server's disk is full; nothing was stored. Make room there."
+        )
+    return Refused(
+        "unavailable", "the database does not answer. Try again later.", retry_after_s=2.0
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Have every failure of a request answered by an ``ErrorAnswer``."""
+
+    def number(request: Request) -> str:
+        return str(request.scope.get("launchkit_request", ""))
+
+    def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        return refusal(error, number(request))
+
+    def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return refusal(Refused("invalid", _first_problem(error)), number(request))
+
+    def bad(request: Request, error: Exception) -> Response:
+        return refusal(Refused("invalid", str(error)), number(request))
+
+    def unserved(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = _CODES.get(error.status_code, "bad-request")
+        message = f"{error.detail}. See docs/http-api.md for what is served."
+        answer = refusal(Refused(code, message), number(request))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    def database(request: Request, error: Exception) -> Response:
+        reason = getattr(error, "orig", error)
+        _log.error("request %s: the database failed: %s", number(request), reason)
+        return refusal(from_database(error), number(request))
+
+    def broken(request: Request, error: Exception) -> Response:
+        _log.error("request %s failed", number(request), exc_info=error)
+        message = "the server failed at this request. Report it with the request's number."
+        return refusal(Refused("internal", message), number(request))
+
+    app.add_exception_handler(Refused, refused)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(BadDocumentError, bad)
+    app.add_exception_handler(UsageError, bad)
+    app.add_exception_handler(HTTPException, unserved)
+    for kind in (OperationalError, InterfaceError, PoolTimeoutError, DBAPIError):
+        app.add_exception_handler(kind, database)
+    app.add_exception_handler(Exception, broken)
+
+
+def _first_problem(error: RequestValidationError) -> str:
+    problem = error.errors()[0]
+    place = ".".join(str(part) for part in problem.get("loc", ()))
+    return f"{place}: {problem.get('msg', 'not valid')}. See docs/http-api.md for what is taken."

@@ -1,0 +1,211 @@
+"""HTTP: records of one key, and lookups of many. Of the service's server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+
+from launchkit import jsonio
+from launchkit.configs import TunedRecord
+from launchkit.errors import BadDocumentError
+from launchkit.service import protocol, records, signing
+from launchkit.service.answers import Refused, documented
+from launchkit.service.context import Service, service
+from launchkit.service.protocol import (
+    LookupAnswers,
+    LookupRequest,
+    MissedFor,
+    PutAnswer,
+    WantedRecord,
+)
+from launchkit.service.records import Stored
+from launchkit.store import document
+
+router = APIRouter(tags=["records"])
+
+NamespaceName = Annotated[str, Path(pattern=protocol.NAMESPACE_PATTERN)]
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+Segment = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
+Toolchain = Annotated[
+    str | None, Query(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+Etag = Annotated[str | None, Header(max_length=1000)]
+_PATH = "/v1/namespaces/{namespace}/records/{kernel}/{digest}/{device}/{key_hash}"
+_DOCUMENT: dict[str, Any] = {
+    "type": "object",
+    "description": "A config document (docs/configs.md).",
+}
+_BODY = {"required": True, "content": {protocol.MEDIA_DOCUMENT: {"schema": _DOCUMENT}}}
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the request's body, which the guard has read within its limits."""
+    return await request.body()
+
+
+Body = Annotated[bytes, Depends(body_of)]
+
+
+@router.get(
+    _PATH,
+    operation_id="get_record",
+    response_class=Response,
+    responses={
+        **documented("absent", "toolchain"),
+        200: {"content": {protocol.MEDIA_DOCUMENT: {"schema": _DOCUMENT}}},
+        304: {"description": "It is what If-None-Match says."},
+    },
+)
+def get_record(
+    request: Request,
+    namespace: NamespaceName,
+    kernel: Segment,
+    digest: Digest,
+    device: Segment,
+    key_hash: Digest,
+    toolchain: Toolchain = None,
+    if_none_match: Etag = None,
+) -> Response:
+    """Return the document of one key: of one Triton's record, or of all that are stored."""
+    here = service(request)
+    here.admit(request, "read", namespace)
+    parts = (kernel, digest, device, key_hash)
+    if toolchain is None:
+        with here.database.reading() as connection:
+            found = records.find_all_toolchains(connection, namespace, parts)
+        if found is None:
+            raise _missed("absent")
+        return _document(found, signing.etag(found), None, if_none_match)
+    wanted = WantedRecord(
+        kernel=kernel, digest=digest, device=device, key_hash=key_hash, toolchain=toolchain
+    )
+    answer = _look_up(here, namespace, (wanted,))[0]
+    if not isinstance(answer, Stored):
+        raise _missed(answer)
+    data = answer.document.encode()
+    return _document(data, answer.etag, answer.signature, if_none_match)
+
+
+@router.put(
+    _PATH,
+    operation_id="put_record",
+    response_model=PutAnswer,
+    responses={
+        **documented("signed", "not-merged", "changed", "precondition-required", "other-key",
+                     "storage-full"),
+        201: {"model": PutAnswer, "description": "There was none."},
+    },
+    openapi_extra={"requestBody": _BODY},
+)  # fmt: skip
+def put_record(
+    request: Request,
+    response: Response,
+    namespace: NamespaceName,
+    kernel: Segment,
+    digest: Digest,
+    device: Segment,
+    key_hash: Digest,
+    body: Body,
+    toolchain: Toolchain = None,
+    if_match: Etag = None,
+    if_none_match: Etag = None,
+    launchkit_signature: Annotated[str | None, Header(max_length=200)] = None,
+) -> PutAnswer:
+    """Merge one record into what is stored for its key: what is acknowledged is never lost."""
+    here = service(request)
+    caller = here.admit(request, "write", namespace)
+    record = _record(body, (kernel, digest, device, key_hash), toolchain)
+    signature = _signature(launchkit_signature)
+    only_if = _preconditions(if_match, if_none_match)
+    with here.database.writing() as connection:
+        done = records.put(
+            here.database, connection, namespace, record, caller.name, signature=signature,
+            only_if=only_if, limit_bytes=here.settings.document_limit_bytes,
+        )  # fmt: skip
+    unchanged = "changed" if done.changed else "unchanged"
+    here.metrics.wrote(namespace, "created" if done.created else unchanged)
+    response.headers["ETag"] = protocol.quoted(done.etag)
+    response.status_code = 201 if done.created else 200
+    return done
+
+
+@router.post(
+    "/v1/namespaces/{namespace}/lookup",
+    operation_id="lookup",
+    response_model=LookupAnswers,
+    responses=documented(),
+)
+def lookup(request: Request, namespace: NamespaceName, asked: LookupRequest) -> Response:
+    """Return many records at once, in the order in which they are asked for."""
+    here = service(request)
+    here.admit(request, "read", namespace)
+    found = _look_up(here, namespace, asked.wanted)
+    # What is stored is JSON already: it is put together, not parsed and written again.
+    parts, size = [], 0
+    for answer in found:
+        part = _answer(answer)
+        if size + len(part) > protocol.ANSWER_LIMIT_BYTES:
+            part = _answer("omitted")
+        parts.append(part)
+        size += len(part)
+    return Response(b'{"answers":[%b]}' % b",".join(parts), media_type=protocol.MEDIA_DOCUMENT)
+
+
+def _look_up(
+    here: Service, namespace: str, wanted: tuple[WantedRecord, ...]
+) -> list[Stored | MissedFor]:
+    with here.database.reading() as connection:
+        found = records.find(connection, namespace, wanted)
+    here.metrics.looked_up(namespace, wanted, found)
+    return found
+
+
+def _answer(answer: Stored | MissedFor) -> bytes:
+    if not isinstance(answer, Stored):
+        return jsonio.dumps_compact({"missed": answer})
+    rest = jsonio.dumps_compact({"etag": answer.etag, "signature": answer.signature})
+    return b'{"document":%b,%b' % (answer.document.encode(), rest[1:])
+
+
+def _missed(reason: MissedFor) -> Refused:
+    if reason == "toolchain":
+        return Refused("toolchain", "there are records of this key for other versions of Triton.")
+    return Refused("absent", "there is no record of this key. Tune it, and PUT what was found.")
+
+
+def _document(data: bytes, etag: str, signature: str | None, if_none_match: str | None) -> Response:
+    headers = {"ETag": protocol.quoted(etag), "Cache-Control": "no-cache"}
+    if signature is not None:
+        headers[protocol.HEADER_SIGNATURE] = signature
+    known = {protocol.unquoted(tag) for tag in (if_none_match or "").split(",")}
+    if etag in known or (if_none_match or "").strip() == "*":
+        return Response(status_code=304, headers=headers)
+    return Response(data, headers=headers, media_type=protocol.MEDIA_DOCUMENT)
+
+
+def _record(body: bytes, parts: tuple[str, str, str, str], toolchain: str | None) -> TunedRecord:
+    found = document.parse(body, source="the document").records
+    if len(found) != 1:
+        raise BadDocumentError("the document", f"it holds {len(found)} records instead of one")
+    record = found[0]
+    of_record = protocol.record_parts(record.kernel, record.device, record.key)
+    if of_record != parts or toolchain not in (None, record.toolchain.triton):
+        raise Refused(
+            "other-key", f"the document is of {'/'.join(of_record)} and {record.toolchain.text}. "
+            "PUT it there.",
+        )  # fmt: skip
+    return record
+
+
+def _signature(header: str | None) -> str | None:
+    if header is not None and not signing.is_signature(header):
+        raise Refused("invalid", f"{protocol.HEADER_SIGNATURE} is v1= and 64 hex digits.")
+    return header
+
+
+def _preconditions(if_match: str | None, if_none_match: str | None) -> records.Preconditions:
+    digest = None if if_match is None else protocol.unquoted(if_match)
+    if (if_match is not None and digest is None) or if_none_match not in (None, "*"):
+        raise Refused("invalid", 'PUT takes If-Match: "…", one entity tag, or If-None-Match: *.')
+    return digest, if_none_match is not None

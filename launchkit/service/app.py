@@ -1,0 +1,60 @@
+"""The server's application: what serves which path. Of the service; needs FastAPI, no torch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import anyio.to_thread
+from fastapi import FastAPI
+
+from launchkit.service import (
+    answers,
+    api_bundles,
+    api_leases,
+    api_records,
+    api_status,
+    db,
+    migrating,
+)
+from launchkit.service.context import Service
+from launchkit.service.limits import Guard
+from launchkit.service.options import ServiceSettings
+
+
+def create_app(settings: ServiceSettings) -> FastAPI:
+    """Return the application over a database, which is checked and brought up to date first.
+
+    Raises UsageError for a bad URL, StoreError for a database that cannot be served.
+    """
+    database = db.connect(settings)
+    schema = migrating.prepare(database, migrate=settings.migrate)
+    service = Service(settings, database, schema)
+    app = FastAPI(
+        title="launchkit config service",
+        version="1",
+        summary="Tuned configs of Triton kernels: tune once, everywhere.",
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan(service),
+    )
+    app.state.service = service
+    answers.install(app)
+    for part in (api_records, api_leases, api_bundles, api_status):
+        app.include_router(part.router)
+    app.add_middleware(Guard, settings=settings, answered=service.metrics.answered)
+    return app
+
+
+def _lifespan(
+    service: Service,
+) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = service.settings.threads
+        service.start()
+        yield
+        await anyio.to_thread.run_sync(service.close)
+
+    return lifespan

@@ -1,0 +1,112 @@
+"""What every request of a server needs at hand. Of the service's server."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
+
+from launchkit import clock
+from launchkit.service import audit, leases, metrics
+from launchkit.service.auth import Auth, Caller, token_in
+from launchkit.service.db import Database
+from launchkit.service.limits import RateLimit
+from launchkit.service.metrics import Metrics
+from launchkit.service.options import ServiceSettings
+from launchkit.service.protocol import Scope
+
+_log = logging.getLogger("launchkit")
+_UPKEEP_EVERY_S = 600.0
+
+
+class Service:
+    """One server process: its database, its callers and its counters."""
+
+    def __init__(self, settings: ServiceSettings, database: Database, schema: str) -> None:
+        self.settings = settings
+        self.database = database
+        self.schema = schema
+        self.auth = Auth(database, settings)
+        self.metrics = Metrics(database)
+        self.started_ns = clock.now_ns()
+        self._requests = RateLimit(settings.rate_per_s)
+        self._writes = RateLimit(settings.writes_per_s)
+        self._strangers = RateLimit(20.0)
+        self._stop = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="launchkit-upkeep", daemon=True)
+
+    def admit(self, request: Request, scope: Scope, namespace: str | None = None) -> Caller:
+        """Return who makes the request, if it may and not too often. Raises Refused otherwise."""
+        caller, subject = self._known(request)
+        if scope != "read":
+            self._writes.spend(subject)
+        return self.auth.allow(caller, scope, namespace)
+
+    def admit_somewhere(self, request: Request) -> Caller:
+        """Return who makes the request, if there is any namespace that it may read."""
+        caller, _ = self._known(request)
+        return self.auth.allow(caller, "read", (*caller.namespaces, None)[0])
+
+    def start(self) -> None:
+        """Begin to write counts to the database, and to clean it up."""
+        self._keeper.start()
+
+    def close(self) -> None:
+        """Write what was counted, and let go of the database."""
+        self._stop.set()
+        if self._keeper.is_alive():
+            self._keeper.join(timeout=5.0)
+        self.metrics.flush()
+        self.database.close()
+
+    def _known(self, request: Request) -> tuple[Caller, str]:
+        """Return the caller and in whose name its requests are counted."""
+        address = request.client.host if request.client is not None else ""
+        token = token_in(request.headers.get("authorization"))
+        caller = self._caller(token, address)
+        request.scope["launchkit_caller"] = caller.name
+        subject = address if token is None else caller.name
+        self._requests.spend(subject)
+        return caller, subject
+
+    def _caller(self, token: str | None, address: str) -> Caller:
+        if token is None:
+            return self.auth.caller(None)
+        try:
+            return self.auth.caller(token)
+        except Exception:
+            # Guessing is slowed down; who has a token never pays for it.
+            self._strangers.spend(address)
+            raise
+
+    def _keep(self) -> None:
+        until_upkeep_s = 0.0
+        while not self._stop.wait(self.settings.flush_s):
+            _quietly(self.metrics.flush)
+            until_upkeep_s -= self.settings.flush_s
+            if until_upkeep_s <= 0:
+                until_upkeep_s = _UPKEEP_EVERY_S
+                _quietly(self._clean_up)
+
+    def _clean_up(self) -> None:
+        leases.sweep(self.database)
+        metrics.forget_misses(self.database)
+        if self.settings.audit_days > 0:
+            audit.forget(self.database, self.settings.audit_days)
+
+
+def service(request: Request) -> Service:
+    """Return the service that a request has come to."""
+    found = request.app.state.service
+    assert isinstance(found, Service)
+    return found
+
+
+def _quietly(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except SQLAlchemyError as error:
+        _log.warning("upkeep failed: %s. It is tried again.", getattr(error, "orig", error))

@@ -1,0 +1,156 @@
+"""The database behind a server: connections, transactions and its clock. Of the service.
+
+SQLite and PostgreSQL arbitrate writes themselves: a transaction that writes takes SQLite's one
+write lock at its start, or locks PostgreSQL's rows as it reads them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from sqlalchemy import BigInteger, Table, create_engine, event, make_url, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from launchkit.errors import UsageError
+from launchkit.service.options import ServiceSettings
+
+_WRITES = "launchkit_writes"
+
+
+class NowMs(FunctionElement[int]):
+    """The database's time in ms since 1970, in the middle of a statement."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(NowMs, "sqlite")
+def _sqlite_now(element: NowMs, compiler: Any, **options: Any) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)"
+
+
+@compiles(NowMs, "postgresql")
+def _postgresql_now(element: NowMs, compiler: Any, **options: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+class Database:
+    """One process's connections to the database; every method may be called from any thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.kind: Literal["sqlite", "postgresql"] = (
+            "sqlite" if engine.dialect.name == "sqlite" else "postgresql"
+        )
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A short transaction that only reads."""
+        with self.engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that writes; committed at the end of the block, or not at all."""
+        with self.engine.connect() as connection:
+            connection = connection.execution_options(**{_WRITES: True})
+            with connection.begin():
+                yield connection
+
+    def insert(self, table: Table) -> Any:
+        """Return an INSERT that knows ON CONFLICT; both dialects spell it alike."""
+        return sqlite.insert(table) if self.kind == "sqlite" else postgresql.insert(table)
+
+    def now_ms(self, connection: Connection) -> int:
+        """Return the database's time in ms since 1970."""
+        return int(connection.execute(select(NowMs())).scalar_one())
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.engine.dispose()
+
+
+def connect(settings: ServiceSettings) -> Database:
+    """Return the database at a URL; nothing is opened yet.
+
+    Raises UsageError for a URL that is none, or of another kind of database.
+    """
+    url = _url(settings.database_url)
+    if url.get_backend_name() == "sqlite":
+        return Database(_sqlite(url, settings))
+    return Database(_postgresql(url, settings))
+
+
+def _url(text: str) -> URL:
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise UsageError(
+            "the database's URL cannot be understood. Write sqlite:////path/to/file.db or "
+            "postgresql://user:password@host/name."
+        ) from None
+    name = url.get_backend_name()
+    if name not in ("sqlite", "postgresql"):
+        raise UsageError(
+            f"{name} is no kind of database that the service knows. Give a SQLite or a PostgreSQL "
+            "URL."
+        )
+    # One driver each: the one that the extra installs.
+    return url.set(drivername="sqlite" if name == "sqlite" else "postgresql+psycopg")
+
+
+def _sqlite(url: URL, settings: ServiceSettings) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise UsageError("a database in memory has one connection. Give SQLite a file.")
+    engine = create_engine(
+        url, **_pool(settings), connect_args={"timeout": settings.database_timeout_s}
+    )
+
+    @event.listens_for(engine, "connect")
+    def opened(connection: Any, record: Any) -> None:
+        # Python's own transactions would begin late, and without the lock.
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: URL, settings: ServiceSettings) -> Engine:
+    timeout_ms = math.ceil(settings.database_timeout_s * 1000)
+    # A dead server is noticed by the deadlines of connecting, of statements and of TCP.
+    arguments = {
+        "connect_timeout": max(2, math.ceil(settings.database_timeout_s)),
+        "options": f"-c statement_timeout={timeout_ms * 4} -c lock_timeout={timeout_ms} "
+        f"-c idle_in_transaction_session_timeout={timeout_ms * 4}",
+        "tcp_user_timeout": timeout_ms * 2,
+        "application_name": "launchkit",
+    }
+    try:
+        return create_engine(url, **_pool(settings), pool_pre_ping=True, connect_args=arguments)
+    except (NoSuchModuleError, ModuleNotFoundError):
+        raise UsageError(
+            "PostgreSQL's driver is not installed. Install it: pip install "
+            "'launchkit-triton[service]'."
+        ) from None
+
+
+def _pool(settings: ServiceSettings) -> dict[str, Any]:
+    # One connection a thread, and a few for what runs beside the requests.
+    return {
+        "pool_size": settings.threads,
+        "max_overflow": 4,
+        "pool_timeout": settings.database_timeout_s,
+    }

@@ -1,0 +1,190 @@
+"""What no client may exceed: sizes, times and rates. Of the service's server.
+
+``Guard`` stands before everything else and reads a request's whole body, so that nothing behind it
+sees one that is too large or does not arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeAlias
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from launchkit import clock
+from launchkit.service import protocol
+from launchkit.service.answers import Refused, refusal
+from launchkit.service.options import ServiceSettings
+
+_access = logging.getLogger("launchkit.service")
+_SUBJECTS = 10_000
+
+Answered: TypeAlias = Callable[[str, str, int, float], None]
+"""Told of each answer: method, route, status, seconds."""
+
+
+class RateLimit:
+    """A bucket per subject that fills at ``per_s`` and holds two seconds' worth. 0: no limit."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def spend(self, subject: str) -> None:
+        """Take one request from a subject's bucket. Raises Refused where it is empty."""
+        if self._per_s <= 0:
+            return
+        now_ns = clock.now_ns()
+        with self._lock:
+            left, then_ns = self._buckets.pop(subject, (2 * self._per_s, now_ns))
+            left = min(2 * self._per_s, left + self._per_s * (now_ns - then_ns) / 1e9)
+            self._buckets[subject] = (max(0.0, left - 1.0) if left >= 1.0 else left, now_ns)
+            if len(self._buckets) > _SUBJECTS:
+                self._buckets.popitem(last=False)
+        if left < 1.0:
+            raise Refused(
+                "too-many",
+                f"more than {self._per_s:g} requests a second. Wait, and ask for several records "
+                "in one lookup.",
+                retry_after_s=max(1.0, 1.0 / self._per_s),
+            )
+
+
+class Guard:
+    """ASGI middleware: numbers requests, reads bodies within limits, and writes the access log."""
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings, answered: Answered) -> None:
+        self._app = app
+        self._settings = settings
+        self._answered = answered
+        self._uploads = asyncio.Semaphore(2)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope["launchkit_request"] = secrets.token_hex(6)
+        answer = _Answer(scope, send)
+        try:
+            if _is_bundle(scope["path"]) and scope["method"] == "POST":
+                async with self._uploads:
+                    await self._serve(scope, receive, answer)
+            else:
+                await self._serve(scope, receive, answer)
+        finally:
+            answer.tell(self._answered)
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        limit_bytes, timeout_s = self._limits(scope["path"])
+        try:
+            _check_head(scope, limit_bytes)
+            body = await asyncio.wait_for(_read(receive, limit_bytes), timeout_s)
+        except asyncio.TimeoutError:
+            refused = Refused("too-slow", f"no whole request in {timeout_s:g} s. Send it again.")
+            await refusal(refused, scope["launchkit_request"])(scope, receive, answer.send)
+        except Refused as refused:
+            await refusal(refused, scope["launchkit_request"])(scope, receive, answer.send)
+        else:
+            if body is not None:  # else the client has gone
+                await self._app(scope, _Replay(body, receive), answer.send)
+
+    def _limits(self, path: str) -> tuple[int, float]:
+        if _is_bundle(path):
+            return self._settings.bundle_limit_bytes, 10 * self._settings.body_timeout_s
+        if "/records/" in path:
+            return self._settings.document_limit_bytes, self._settings.body_timeout_s
+        return protocol.REQUEST_LIMIT_BYTES, self._settings.body_timeout_s
+
+
+class _Answer:
+    """What goes back: with the request's number, no sniffing, and a line in the log."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope, self._send = scope, send
+        self._start_ns = clock.now_ns()
+        self._status = 500  # what whoever stands before this sends, if nothing here does
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            number = self._scope["launchkit_request"].encode()
+            message["headers"] = [
+                *message.get("headers", ()),
+                (protocol.HEADER_REQUEST.lower().encode(), number),
+                (b"x-content-type-options", b"nosniff"),
+            ]
+        await self._send(message)
+
+    def tell(self, answered: Answered) -> None:
+        seconds = (clock.now_ns() - self._start_ns) / 1e9
+        # A path would make a series of its own: only what is served has one.
+        route = getattr(self._scope.get("route"), "path", "none")
+        method = self._scope["method"] if route != "none" else "none"
+        answered(method, route, self._status, seconds)
+        # The query and the headers may hold what is nobody's business; a path may hold anything.
+        _access.info(
+            "%s %s %s %d %.1f ms by %s",
+            self._scope["launchkit_request"],
+            self._scope["method"],
+            ascii(self._scope["path"][:500])[1:-1],
+            self._status,
+            1000 * seconds,
+            self._scope.get("launchkit_caller", "nobody"),
+        )
+
+
+class _Replay:
+    """A body that is there already, then whatever the client does."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _is_bundle(path: str) -> bool:
+    return path.endswith("/bundle")
+
+
+def _check_head(scope: Scope, limit_bytes: int) -> None:
+    headers = dict(scope["headers"])
+    encoding = headers.get(b"content-encoding", b"identity").lower()
+    # A bundle is unpacked by its reader, which knows how large it may become.
+    known = (b"identity", b"gzip") if _is_bundle(scope["path"]) else (b"identity",)
+    if encoding not in known:
+        raise Refused("no-media", "the body is packed. Send it as it is; a bundle may be in gzip.")
+    length = headers.get(b"content-length", b"0")
+    if length.isdigit() and int(length[:20]) > limit_bytes:
+        raise _too_large(limit_bytes)
+
+
+async def _read(receive: Receive, limit_bytes: int) -> bytes | None:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large(limit_bytes: int) -> Refused:
+    return Refused(
+        "too-large", f"the request has more than {limit_bytes} bytes. Send less, or in parts."
+    )

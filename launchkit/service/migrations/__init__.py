@@ -1,0 +1,1 @@
+"""The database's versions, as Alembic runs them. Of the service."""

@@ -1,0 +1,323 @@
+"""Records in the database: read, looked up, merged. Of the service's server.
+
+A merge happens in one transaction that has the record's row locked: of two writers neither's
+results are lost, on whatever replica they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Row, Select, delete, select, update
+from sqlalchemy.engine import Connection
+
+from launchkit import jsonio
+from launchkit.configs import TunedRecord, config_text, merge_records
+from launchkit.errors import BadDocumentError
+from launchkit.service import audit, protocol, signing
+from launchkit.service.answers import Refused
+from launchkit.service.db import Database, NowMs
+from launchkit.service.protocol import MissedFor, PutAnswer, WantedRecord
+from launchkit.service.tables import misses, namespaces, records
+from launchkit.store import document
+
+Preconditions = tuple[str | None, bool]
+"""(If-Match's digest, or None; whether If-None-Match: * was sent)"""
+ANY: Preconditions = (None, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One record as it lies in the database."""
+
+    document: str
+    etag: str
+    signature: str | None
+    tuning_s: float | None
+
+
+def place(namespace: str, kernel: str, digest: str, device: str, key_hash: str) -> str:
+    """Return the 32 hex digits under which all toolchains' records of one key lie."""
+    parts = jsonio.dumps_compact([namespace, kernel, digest, device, key_hash])
+    return hashlib.sha256(parts).hexdigest()[:32]
+
+
+def place_of(namespace: str, record: TunedRecord) -> str:
+    """Return the same of a record."""
+    return place(namespace, *protocol.record_parts(record.kernel, record.device, record.key))
+
+
+def find(
+    connection: Connection, namespace: str, wanted: Sequence[WantedRecord]
+) -> list[Stored | MissedFor]:
+    """Return what is stored of each wanted record, or why there is nothing.
+
+    Raises Refused where there is no such namespace.
+    """
+    places = [place(namespace, *_path(each)) for each in wanted]
+    versions = {each.toolchain for each in wanted}
+    columns = (records.c.place, records.c.toolchain, records.c.document, records.c.etag)
+    query = select(*columns, records.c.signature, records.c.tuning_s).where(
+        records.c.place.in_(sorted(set(places))), records.c.toolchain.in_(sorted(versions))
+    )
+    found = {
+        (row.place, row.toolchain): Stored(row.document, row.etag, row.signature, row.tuning_s)
+        for row in connection.execute(query)
+    }
+    answers: list[Stored | None] = [
+        found.get((where, each.toolchain)) for where, each in zip(places, wanted, strict=True)
+    ]
+    missing = {where for where, answer in zip(places, answers, strict=True) if answer is None}
+    others = _of_other_toolchains(connection, namespace, missing)
+    return [
+        answer or ("toolchain" if where in others else "absent")
+        for where, answer in zip(places, answers, strict=True)
+    ]
+
+
+def find_all_toolchains(
+    connection: Connection, namespace: str, parts: tuple[str, str, str, str]
+) -> bytes | None:
+    """Return one document of a key's records of all toolchains; None: there is none."""
+    query = select(records.c.document).where(records.c.place == place(namespace, *parts))
+    texts = connection.execute(query.order_by(records.c.toolchain)).scalars().all()
+    if not texts:
+        require_namespace(connection, namespace)
+        return None
+    raw: list[Any] = [
+        jsonio.loads(text.encode(), source="the database", limit_bytes=document.LIMIT_BYTES)
+        for text in texts
+    ]
+    several = [record for each in raw for record in each["records"]]
+    return jsonio.dumps_compact({**raw[0], "records": several})
+
+
+def put(
+    database: Database,
+    connection: Connection,
+    namespace: str,
+    record: TunedRecord,
+    writer: str,
+    *,
+    signature: str | None = None,
+    only_if: Preconditions = ANY,
+    limit_bytes: int = protocol.DOCUMENT_LIMIT_BYTES,
+) -> PutAnswer:
+    """Merge a record into what is stored for its identity, in the caller's transaction.
+
+    A signed one is stored as it is, and must hold all that is stored. Raises Refused.
+    """
+    _refuse_unknown_toolchain(record)
+    while True:
+        row = _locked(connection, namespace, record)
+        _check_preconditions(row, only_if)
+        if row is not None:
+            return _merge(
+                connection, namespace, row, record, writer, signature, only_if, limit_bytes
+            )
+        made = _columns(namespace, record, writer, signature, limit_bytes)
+        require_namespace(connection, namespace)
+        insert = database.insert(records).values(**made).on_conflict_do_nothing()
+        if connection.execute(insert).rowcount:
+            audit.log(connection, "create", writer, namespace, record=record, after=made["etag"])
+            _forget_miss(connection, made)
+            return PutAnswer(etag=made["etag"], created=True, changed=True)
+        # Another transaction has inserted it by now: it has committed, and can be locked.
+
+
+def read_record(row: Any) -> TunedRecord:
+    """Return the record in a row of the table."""
+    found = document.parse(row.document.encode(), source="the database")
+    return found.records[0]
+
+
+def walk(
+    connection: Connection, namespace: str, kernel_name: str | None, device: str | None
+) -> Iterator[TunedRecord]:
+    """Yield a namespace's records, of one kernel or device where that is asked for.
+
+    Raises Refused where there is no such namespace.
+    """
+    require_namespace(connection, namespace)
+    query = select(records.c.document).where(records.c.namespace == namespace)
+    if kernel_name is not None:
+        query = query.where(records.c.kernel_name == audit.plain(kernel_name, 200))
+    if device is not None:
+        query = query.where(records.c.device == device)
+    for row in connection.execution_options(yield_per=500).execute(query):
+        yield read_record(row)
+
+
+def require_namespace(connection: Connection, namespace: str) -> None:
+    """Raise Refused where there is no such namespace."""
+    known = select(namespaces.c.name).where(namespaces.c.name == namespace)
+    if connection.execute(known).first() is None:
+        raise Refused(
+            "no-namespace",
+            f"there is no namespace {namespace}. Make it: launchkit serve namespace create.",
+        )
+
+
+def _forget_miss(connection: Connection, made: dict[str, Any]) -> None:
+    where = (misses.c.place == made["place"], misses.c.toolchain == made["toolchain"])
+    connection.execute(delete(misses).where(*where))
+
+
+def _path(wanted: WantedRecord) -> tuple[str, str, str, str]:
+    return (wanted.kernel, wanted.digest, wanted.device, wanted.key_hash)
+
+
+def _of_other_toolchains(connection: Connection, namespace: str, missing: set[str]) -> set[str]:
+    if not missing:
+        return set()
+    query = select(records.c.place).where(records.c.place.in_(sorted(missing))).distinct()
+    others = set(connection.execute(query).scalars())
+    if not others:
+        require_namespace(connection, namespace)
+    return others
+
+
+def _locked(connection: Connection, namespace: str, record: TunedRecord) -> Row[Any] | None:
+    query: Select[Any] = select(
+        records.c.document, records.c.etag, records.c.signature, records.c.kernel_name
+    ).where(
+        records.c.place == place_of(namespace, record),
+        records.c.toolchain == record.toolchain.triton,
+    )
+    return connection.execute(query.with_for_update()).first()
+
+
+def _check_preconditions(row: Row[Any] | None, only_if: Preconditions) -> None:
+    if_match, if_absent = only_if
+    stored = None if row is None else row.etag
+    if (if_match is not None and if_match != stored) or (if_absent and row is not None):
+        raise Refused(
+            "changed", "the record is not what it was. Get it, merge, and try again.", etag=stored
+        )
+
+
+def _merge(
+    connection: Connection,
+    namespace: str,
+    row: Row[Any],
+    new: TunedRecord,
+    writer: str,
+    signature: str | None,
+    only_if: Preconditions,
+    limit_bytes: int,
+) -> PutAnswer:
+    old = read_record(row)
+    merged = new if signature is not None else merge_records(old, new)
+    changed = _columns(namespace, merged, writer, signature, limit_bytes)
+    before, after = row.etag, changed["etag"]
+    if (before, row.signature) == (after, signature) or (signature is None and before == after):
+        return PutAnswer(etag=before, created=False, changed=False)
+    _refuse_signing(row, old, new, signature, only_if)
+    where = (records.c.place == changed["place"], records.c.toolchain == changed["toolchain"])
+    connection.execute(update(records).where(*where).values(**changed))
+    audit.log(connection, "merge", writer, namespace, record=merged, before=before, after=after)
+    return PutAnswer(etag=after, created=False, changed=True)
+
+
+def _refuse_signing(
+    row: Row[Any], old: TunedRecord, new: TunedRecord, signature: str | None, only_if: Preconditions
+) -> None:
+    if signature is None and row.signature is not None:
+        raise Refused(
+            "signed",
+            "what is stored is signed, and merging would break that. Get it, merge, sign the "
+            "result and send that.",
+            etag=row.etag,
+        )
+    if signature is None:
+        return
+    if only_if[0] is None:
+        raise Refused(
+            "precondition-required",
+            "there is such a record. Get it, merge, sign the result and send it with If-Match.",
+            etag=row.etag,
+        )
+    known = {(tuned.config, tuned.method) for tuned in new.configs}
+    if any((tuned.config, tuned.method) not in known for tuned in old.configs):
+        raise Refused(
+            "not-merged", "it leaves out results that are stored. Merge and sign again.",
+            etag=row.etag,
+        )  # fmt: skip
+
+
+def _refuse_unknown_toolchain(record: TunedRecord) -> None:
+    text = record.toolchain.triton
+    if not record.toolchain.known or len(text) > 120 or not text.isprintable():
+        raise BadDocumentError("the record", f"{text[:120]!r} is no version of Triton")
+
+
+def _columns(
+    namespace: str, record: TunedRecord, writer: str, signature: str | None, limit_bytes: int
+) -> dict[str, Any]:
+    body = signing.body(record)
+    if len(body) > limit_bytes:
+        raise Refused(
+            "too-large", f"the record would have {len(body)} bytes, more than {limit_bytes}. "
+            "Shorten the kernel's list of configs.",
+        )  # fmt: skip
+    kernel, digest, device, key_hash = protocol.record_parts(
+        record.kernel, record.device, record.key
+    )
+    return audit.record_columns(record) | {
+        "place": place(namespace, kernel, digest, device, key_hash),
+        "namespace": namespace,
+        "kernel": kernel,
+        "digest": digest,
+        "device": device,
+        "device_name": audit.plain(record.device.name, 200),
+        "document": body.decode(),
+        "etag": signing.etag(body),
+        "signature": signature,
+        "chosen_text": audit.plain(config_text(record.chosen), 1000),
+        "median_us": record.winner.median_us,
+        "tuning_s": record.seconds,
+        "writer": audit.plain(writer, 120),
+        "updated_ms": NowMs(),
+    }
+
+
+Outcome = Literal["created", "changed", "unchanged", "refused"]
+
+
+def put_many(
+    database: Database,
+    namespace: str,
+    several: Sequence[TunedRecord],
+    writer: str,
+    limit_bytes: int = protocol.DOCUMENT_LIMIT_BYTES,
+) -> dict[Outcome, int]:
+    """Merge many records, a few hundred in a transaction; return what became of how many."""
+    counts: dict[Outcome, int] = {"created": 0, "changed": 0, "unchanged": 0, "refused": 0}
+    # In one order for all writers: two transactions that want each other's rows would stand still.
+    ordered = sorted(several, key=lambda each: (place_of(namespace, each), each.toolchain.triton))
+    for start in range(0, len(ordered), 200):
+        with database.writing() as connection:
+            require_namespace(connection, namespace)
+            for record in ordered[start : start + 200]:
+                counts[_put_one(database, connection, namespace, record, writer, limit_bytes)] += 1
+    return counts
+
+
+def _put_one(
+    database: Database,
+    connection: Connection,
+    namespace: str,
+    record: TunedRecord,
+    writer: str,
+    limit_bytes: int,
+) -> Outcome:
+    try:
+        done = put(database, connection, namespace, record, writer, limit_bytes=limit_bytes)
+    except (Refused, BadDocumentError):
+        return "refused"
+    if done.created:
+        return "created"
+    return "changed" if done.changed else "unchanged"

@@ -1,0 +1,103 @@
+"""Snapshots: what a namespace held at a moment, never changed, named by digest. Of the server."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import hashlib
+from collections.abc import Iterable
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection
+
+from launchkit.configs import TunedRecord
+from launchkit.errors import UsageError
+from launchkit.service import audit
+from launchkit.service.answers import Refused
+from launchkit.service.db import Database, NowMs
+from launchkit.service.protocol import SnapshotEntry, SnapshotRequest
+from launchkit.service.records import require_namespace, walk
+from launchkit.service.tables import snapshots
+from launchkit.store import bundle
+
+
+def packed(records: Iterable[TunedRecord], limit_bytes: int) -> tuple[bytes, int]:
+    """Return records as a bundle, and how many they are. Raises Refused for too many."""
+    found = []
+    for record in records:
+        found.append(record)
+        # A record takes some hundred bytes at least: no need to collect what cannot fit.
+        if len(found) * 400 > limit_bytes:
+            raise _too_large(limit_bytes)
+    try:
+        data = bundle.dump(found)
+    except UsageError:
+        raise _too_large(limit_bytes) from None
+    if len(data) > limit_bytes:
+        raise _too_large(limit_bytes)
+    return data, len(found)
+
+
+def take(
+    database: Database, namespace: str, asked: SnapshotRequest, writer: str, limit_bytes: int
+) -> tuple[SnapshotEntry, bool]:
+    """Keep what a namespace holds now; the same content is one snapshot. True: it is new."""
+    with database.reading() as connection:
+        records = walk(connection, namespace, asked.kernel, asked.device)
+        data, count = packed(records, limit_bytes)
+    digest = hashlib.sha256(data).hexdigest()
+    row = {
+        "namespace": namespace,
+        "digest": digest,
+        "records": count,
+        "size_bytes": len(data),
+        "writer": audit.plain(writer, 120),
+        "created_ms": NowMs(),
+        "bundle": gzip.compress(data, compresslevel=6, mtime=0),
+    }
+    with database.writing() as connection:
+        made = database.insert(snapshots).values(**row).on_conflict_do_nothing()
+        new = bool(connection.execute(made).rowcount)
+        if new:
+            audit.log(connection, "snapshot", writer, namespace, after=digest)
+        entry = next(each for each in entries(connection, namespace) if each.digest == digest)
+    return entry, new
+
+
+def entries(connection: Connection, namespace: str) -> list[SnapshotEntry]:
+    """Return a namespace's snapshots, the newest first. Raises Refused where there is none such."""
+    require_namespace(connection, namespace)
+    columns = (snapshots.c.digest, snapshots.c.records, snapshots.c.size_bytes)
+    query = select(*columns, snapshots.c.created_ms).where(snapshots.c.namespace == namespace)
+    return [
+        SnapshotEntry(
+            digest=row.digest,
+            records=row.records,
+            size_bytes=row.size_bytes,
+            created=utc_text(row.created_ms),
+        )
+        for row in connection.execute(query.order_by(snapshots.c.created_ms.desc()))
+    ]
+
+
+def load(connection: Connection, namespace: str, digest: str) -> bytes:
+    """Return a snapshot's bundle. Raises Refused where there is none."""
+    where = (snapshots.c.namespace == namespace, snapshots.c.digest == digest)
+    packed_bundle = connection.execute(select(snapshots.c.bundle).where(*where)).scalar()
+    if packed_bundle is None:
+        require_namespace(connection, namespace)
+        raise Refused("no-snapshot", f"there is no snapshot {digest}. GET snapshots lists them.")
+    return gzip.decompress(packed_bundle)
+
+
+def utc_text(time_ms: int) -> str:
+    """Return a time of the database as documents have it: ``2026-01-31T23:59:59Z``."""
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.timezone.utc)
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _too_large(limit_bytes: int) -> Refused:
+    return Refused(
+        "too-large",
+        f"it would have more than {limit_bytes} bytes. Ask by kernel or by device.",
+    )

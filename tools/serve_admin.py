@@ -1,0 +1,186 @@
+"""``launchkit serve token``, ``namespace`` and ``migrate``: the service's database. Of the tools."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from launchkit.errors import UsageError
+from launchkit.tools.bench_output import AsJson
+from launchkit.tools.configs_output import echo_json, finding, plain, show, table
+from launchkit.tools.serve import DatabaseUrl, database_url, needing_the_extra
+
+if TYPE_CHECKING:
+    from launchkit.service.db import Database
+
+tokens = typer.Typer(help="Who may use the service.")
+namespaces = typer.Typer(help="Which namespaces the service has.")
+
+_SCOPES = Annotated[
+    Literal["read", "write", "admin"],
+    typer.Option(help="Each allows what those before it allow."),
+]
+
+
+@contextlib.contextmanager
+def _database(given: str | None) -> Iterator[Database]:
+    try:
+        from launchkit.service import db, migrating
+        from launchkit.service.options import ServiceSettings
+    except ModuleNotFoundError as error:
+        raise needing_the_extra(error) from error
+    opened = db.connect(ServiceSettings(database_url(given)))
+    try:
+        with _refusing():
+            migrating.prepare(opened, migrate=True)
+            yield opened
+    finally:
+        opened.close()
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Tell what the database has refused without a traceback."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", error)).strip()
+        raise UsageError(
+            f"the database cannot be used: {reason}. Start it, or correct --database."
+        ) from None
+
+
+@tokens.command("create")
+def create_token(
+    name: Annotated[str, typer.Argument(help="Whose it is, for the audit log.")],
+    scope: _SCOPES = "write",
+    namespace: Annotated[
+        list[str] | None, typer.Option(help="Where it is good; repeat it. Left out: everywhere.")
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0, help="Days until it expires; left out: never.")
+    ] = None,
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token and print it, this once: the database keeps its hash alone.
+
+    Namespaces that do not exist are made.
+    """
+    with _database(database) as opened:
+        from launchkit.service import auth
+
+        allowed = tuple(namespace or (auth.EVERYWHERE,))
+        made = auth.create_token(opened, name, scope, allowed, days)
+    if as_json:
+        echo_json({"token": made, "id": made.split("_")[1], "name": name, "scope": scope,
+                   "namespaces": allowed})  # fmt: skip
+    else:
+        typer.echo(made)
+
+
+@tokens.command("revoke")
+def revoke_token(
+    token: Annotated[str, typer.Argument(help="Its id, as token list shows it, or all of it.")],
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a token; servers refuse it within two seconds. Exit code 1: none such is in force."""
+    with _database(database) as opened:
+        from launchkit.service import auth
+
+        revoked = auth.revoke_token(opened, token)
+    if as_json:
+        echo_json({"revoked": revoked})
+    elif revoked:
+        typer.echo("It is revoked.")
+    if not revoked:
+        finding("No such token is in force: nothing was changed.")
+
+
+@tokens.command("list")
+def list_tokens(database: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Show every token that was made, without its secret."""
+    with _database(database) as opened:
+        from launchkit.service import auth
+
+        found = auth.list_tokens(opened)
+        now_ms = _now_ms(opened)
+    rows = [_token_row(each, now_ms) for each in found]
+    if as_json:
+        echo_json({"tokens": rows})
+        return
+    columns = ["id", "name", "scope", "namespaces", "created", "state"]
+    shown = [[str(row[name]) for name in columns] for row in rows]
+    show(table("tokens", columns, shown))
+
+
+@namespaces.command("create")
+def create_namespace(name: str, database: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Make a namespace. Exit code 1: there is one of this name."""
+    with _database(database) as opened:
+        from launchkit.service import spaces
+
+        made = spaces.make(opened, name, "command line")
+    if as_json:
+        echo_json({"namespace": name, "created": made})
+    elif made:
+        typer.echo(f"Namespace {plain(name)} is made.")
+    if not made:
+        finding("There is one of this name: nothing was changed.")
+
+
+@namespaces.command("list")
+def list_namespaces(database: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Show every namespace and how many records it has."""
+    with _database(database) as opened:
+        from launchkit.service import spaces
+
+        found = spaces.counted(opened)
+    if as_json:
+        echo_json({"namespaces": [{"name": name, "records": count} for name, count in found]})
+    else:
+        rows = [[name, str(count)] for name, count in found]
+        show(table("namespaces", ["namespace", "records"], rows))
+
+
+def migrate(database: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Bring the database to this launchkit's schema; servers of an older one then end."""
+    with _database(database) as opened:
+        from launchkit.service import migrating
+
+        schema = migrating.newest_version()
+        kind = opened.kind
+    if as_json:
+        echo_json({"schema": schema, "database": kind})
+    else:
+        typer.echo(f"The {kind} database has schema {schema}.")
+
+
+def _token_row(entry: Any, now_ms: int) -> dict[str, Any]:
+    from launchkit.service.snapshots import utc_text
+
+    state = "in force"
+    if entry.expires_ms is not None:
+        over = entry.expires_ms <= now_ms
+        state = f"{'expired' if over else 'until'} {utc_text(entry.expires_ms)}"
+    if entry.revoked_ms is not None:
+        state = f"revoked {utc_text(entry.revoked_ms)}"
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "scope": entry.scope,
+        "namespaces": ",".join(entry.namespaces),
+        "created": utc_text(entry.created_ms),
+        "state": state,
+    }
+
+
+def _now_ms(opened: Database) -> int:
+    with opened.reading() as connection:
+        return opened.now_ms(connection)
