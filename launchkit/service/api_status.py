@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
 from fastapi import APIRouter, Request, Response
 
 from launchkit import clock
@@ -12,6 +14,13 @@ from launchkit.service.protocol import StatusAnswer
 
 router = APIRouter(tags=["status"])
 _TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("launchkit-triton")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 @router.get("/healthz", operation_id="healthz", response_class=Response, responses={200: _TEXT})
@@ -42,12 +51,10 @@ def readyz(request: Request) -> Response:
 @router.get("/status", operation_id="status", response_model=StatusAnswer, responses=documented())
 def status(request: Request) -> StatusAnswer:
     """Return what the server is, and how much it holds."""
-    from launchkit import __version__
-
     here = service(request)
     here.admit_somewhere(request)
     return StatusAnswer(
-        version=__version__,
+        version=_version(),
         schema_version=here.schema,
         database=here.database.kind,
         uptime_s=(clock.now_ns() - here.started_ns) / 1e9,

@@ -60,7 +60,8 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """A transaction that writes; committed at the end of the block, or not at all."""
         with self.engine.connect() as connection:
-            connection = connection.execution_options(**{_WRITES: True})
+            # Of an INSERT too: with ON CONFLICT it tells who came first.
+            connection = connection.execution_options(**{_WRITES: True, "preserve_rowcount": True})
             with connection.begin():
                 yield connection
 
