@@ -36,8 +36,8 @@ def covered_ns(points: pl.DataFrame, islands: pl.DataFrame, key: str, at: str) -
 
     The difference at two times of one key is what is covered between them, to the nanosecond.
     """
-    inside = pl.min_horizontal(pl.col(at), pl.col("end_ns")) - pl.col("start_ns")
-    found = _last_at(points.select(key, at), islands, key, at, "start_ns")
+    inside = pl.min_horizontal("point_ns", "end_ns") - pl.col("start_ns")
+    found = _last_at(points, islands, key, at)
     return found.select((pl.col("before_ns") + inside).fill_null(0)).to_series()
 
 
@@ -52,26 +52,25 @@ def values_at(
     points: pl.DataFrame, steps: pl.DataFrame, key: str, at: str, columns: Sequence[str]
 ) -> pl.DataFrame:
     """Return ``columns`` of the last step of each point's key that starts at or before ``at``."""
-    return _last_at(points.select(key, at), steps, key, at, "start_ns").select(columns)
+    return _last_at(points, steps, key, at).select(columns)
 
 
 def values_before(
     points: pl.DataFrame, events: pl.DataFrame, key: str, at: str, columns: Sequence[str]
 ) -> pl.DataFrame:
     """Return ``columns`` of the last event of each point's key that starts before ``at``."""
-    found = _last_at(points.select(key, at), events, key, at, "start_ns", exact=False)
-    return found.select(columns)
+    return _last_at(points, events, key, at, exact=False).select(columns)
 
 
 def _last_at(
-    points: pl.DataFrame, rows: pl.DataFrame, key: str, at: str, on: str, *, exact: bool = True
+    points: pl.DataFrame, rows: pl.DataFrame, key: str, at: str, *, exact: bool = True
 ) -> pl.DataFrame:
     # The join takes its left side sorted; the answers go back to the order of the points.
-    left = points.with_row_index("point").sort(key, at)
+    left = points.select(key, point_ns=at).with_row_index("point").sort(key, "point_ns")
     found = left.join_asof(
-        rows.sort(key, on, maintain_order=True),
-        left_on=at,
-        right_on=on,
+        rows.sort(key, "start_ns", maintain_order=True),
+        left_on="point_ns",
+        right_on="start_ns",
         by=key,
         strategy="backward",
         allow_exact_matches=exact,
