@@ -10,6 +10,7 @@ calls, waits and the ranges inside it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -20,7 +21,6 @@ from launchkit.profiling.timeline.nesting import Nesting, nest
 
 _SUMMED = ("launches", "kernels", "gpu_ops", "gpu_ns", "stall_ns", "cold_ns")
 _PROFILER = ("flush", "instrumentation", "resource", "other")
-_TEXT = ("domain", "name")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def waiting(calls: pl.DataFrame) -> pl.DataFrame:
     copied = (pl.col("kind") == "memcpy") & (pl.col("gpu_last_ns") <= pl.col("end_ns"))
     waited = calls.filter((pl.col("kind") == "sync") | copied.fill_null(False))
     end = pl.when(pl.col("kind") == "memcpy").then("gpu_last_ns").otherwise("end_ns")
-    return waited.select("lane", "process", "start_ns", end_ns=end).filter(
+    return waited.select("lane", "process", "name", "start_ns", end_ns=end).filter(
         pl.col("end_ns") > pl.col("start_ns")
     )
 
@@ -73,7 +73,7 @@ def instances(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.DataF
     ``depth`` of ``Nesting``. Inclusive: ``wall_ns``, ``api_ns`` (calls without waits), of which
     ``stall_ns`` waited for a full launch queue and ``cold_ns`` were cold launches; ``sync_ns``,
     ``profiler_ns``, ``inclusive_python_ns``, ``launches``, ``kernels``, ``gpu_ops``, ``gpu_ns``
-    (sum of durations). Exclusive: ``exclusive_ns``, ``exclusive_api_ns``,
+    (sum of durations), ``gpu_active_ns`` (while any GPU executed anything). Exclusive: ``exclusive_ns``, ``exclusive_api_ns``,
     ``exclusive_sync_ns``, ``python_ns``, ``own_launches``. On the GPU, see ``gpu_windows``:
     ``devices``, ``gpu_first_ns``, ``gpu_last_ns``, ``gpu_busy_ns``, ``gpu_idle_ns``,
     ``window_ns``, ``exposed_idle_ns``.
@@ -93,16 +93,22 @@ def instances(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.DataF
     spans = _inclusive(loose, calls, host_time(linked, calls, "process"), "process")
     spans = spans.hstack(gpu_windows(spans, linked, "process"))
     spans = spans.with_columns(inclusive_python_ns=pl.lit(None, pl.Int64))
-    return pl.concat([nested, spans], how="diagonal").sort("range_id")
+    every = pl.concat([nested, spans], how="diagonal").sort("range_id")
+    return every.with_columns(gpu_active_ns=_while_active(every, linked.gpu))
+
+
+def _while_active(ranges: pl.DataFrame, gpu: pl.DataFrame) -> pl.Series:
+    everywhere = pl.lit(0, pl.Int8).alias("all")
+    active = intervals.unions(gpu.with_columns(everywhere), "all")
+    spans = ranges.with_columns(everywhere)
+    return intervals.covered_between(spans, active, "all", "start_ns", "end_ns")
 
 
 def _took() -> pl.Expr:
     return pl.col("end_ns") - pl.col("start_ns") - pl.col("stall_ns")
 
 
-def _inclusive(
-    ranges: pl.DataFrame, calls: pl.DataFrame, host: HostTime, key: str
-) -> pl.DataFrame:
+def _inclusive(ranges: pl.DataFrame, calls: pl.DataFrame, host: HostTime, key: str) -> pl.DataFrame:
     ordered = calls.sort(key, "start_ns", maintain_order=True)
     running = [pl.col(name).cast(pl.Int64).cum_sum().over(key) for name in _SUMMED]
     sums = ordered.select(key, "start_ns", *running)
@@ -217,12 +223,12 @@ def _on_device(
 _TOTALS = (
     "exclusive_ns", "python_ns", "inclusive_python_ns", "api_ns", "stall_ns", "cold_ns",
     "sync_ns", "profiler_ns", "launches", "own_launches", "kernels", "gpu_ops", "gpu_ns",
-    "gpu_busy_ns", "gpu_idle_ns", "window_ns", "exposed_idle_ns",
+    "gpu_active_ns", "gpu_busy_ns", "gpu_idle_ns", "window_ns", "exposed_idle_ns",
 )  # fmt: skip
 
 
-def by_name(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return ranges by ``domain`` and ``name``, the most time first.
+def by_name(rows: pl.DataFrame, key: Sequence[str] = ("name", "domain")) -> pl.DataFrame:
+    """Return ranges by ``key``, the most time first.
 
     ``count`` ranges that were closed, their ``total_ns``, ``mean_ns``, ``median_ns``,
     ``p90_ns``, ``p99_ns``, ``min_ns`` and ``max_ns`` (wall), and the sums of the columns of
@@ -232,7 +238,7 @@ def by_name(rows: pl.DataFrame) -> pl.DataFrame:
     closed, wall = pl.col("closed"), pl.col("wall_ns").filter("closed")
     quantiles = {"median_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
     return (
-        rows.group_by(_TEXT)
+        rows.group_by(key)
         .agg(
             closed.sum().alias("count"),
             wall.sum().alias("total_ns"),
@@ -245,6 +251,6 @@ def by_name(rows: pl.DataFrame) -> pl.DataFrame:
             unclosed_launches=pl.col("launches").filter(~closed).sum(),
             overlapping=(pl.col("kind") == "start_end").any(),
         )
-        .select("name", "domain", pl.exclude(_TEXT))
-        .sort("total_ns", "name", "domain", descending=[True, False, False])
+        .select(*key, pl.exclude(key))
+        .sort("total_ns", *key, descending=[True, *(False for _ in key)])
     )

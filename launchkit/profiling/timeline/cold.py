@@ -1,7 +1,7 @@
 """Cold launches: those that load or compile something, apart from the steady ones. Above linked.
 
-A launch is cold if it is the first of its kernel in its process, or if the driver says that it
-compiled or loaded during it.
+A launch is cold if it is the first of its kernel in its process, if the driver says that it
+compiled or loaded during it, or if it was held up while another thread's cold launch held a lock.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from launchkit.profiling.timeline.intervals import covered_between, unions
 LOADING = ("jit", "lazy_loading", "module_loading")
 """Kinds of overhead that belong to a first launch."""
 
+_HELD = 10
+
 
 def mark_cold(calls: pl.DataFrame, overheads: pl.DataFrame) -> pl.DataFrame:
-    """Return ``calls`` (of ``Linked``) with ``loading_ns``, ``first`` and ``cold``.
+    """Return ``calls`` (of ``stalls.with_stalls``) with ``loading_ns``, ``first`` and ``cold``.
 
     ``loading_ns`` is how much of the call the driver compiled or loaded; ``first`` marks the
     first launch of a kernel in its process. A kernel that no GPU work names is known by the call.
@@ -27,10 +29,20 @@ def mark_cold(calls: pl.DataFrame, overheads: pl.DataFrame) -> pl.DataFrame:
     known = launch & pl.col("kernel").is_not_null()
     full = pl.coalesce("full_kernel", "kernel")
     earliest = pl.when(known).then("start_ns").min().over("process", full)
-    first = known & (pl.col("start_ns") == earliest)
-    return named.with_columns(
-        first=first.fill_null(False), cold=(first | (launch & (pl.col("loading_ns") > 0)))
-    )
+    first = (known & (pl.col("start_ns") == earliest)).fill_null(False)
+    marked = named.with_columns(first=first, cold=first | (launch & (pl.col("loading_ns") > 0)))
+    return marked.with_columns(cold=pl.col("cold") | _held_up(marked))
+
+
+def _held_up(calls: pl.DataFrame) -> pl.Series:
+    """Return which launches took much longer than usual beside a cold launch of their process."""
+    cold = unions(calls.filter("cold"), "process")
+    beside = covered_between(calls, cold, "process", "start_ns", "end_ns")
+    took = pl.col("end_ns") - pl.col("start_ns") - pl.col("stall_ns")
+    usual = pl.when(pl.col("launches") > 0).then(took).median().over("process", "name")
+    asked = calls.select("launches", took.alias("took"), usual.alias("usual"), beside=beside)
+    held = (pl.col("took") > _HELD * pl.col("usual")) & (pl.col("beside") * 2 > pl.col("took"))
+    return asked.select((pl.col("launches") > 0) & held.fill_null(False)).to_series()
 
 
 def kernel_name() -> pl.Expr:

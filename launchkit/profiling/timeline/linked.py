@@ -16,6 +16,9 @@ from launchkit.profiling.timeline.model import Timeline
 LAUNCHES = ("launch", "graph_launch", "unknown_launch")
 """Kinds of calls that count as a launch, the replay of a whole graph as one."""
 
+# PyTorch numbers each run of an op in its name, which makes each a name of its own.
+_RUN_OF_AN_OP = r",\s*(op_id|seq|sizes|input_op_ids)\s*=.*$"
+
 _ON_GPU = {
     "gpu_ops": pl.UInt32,
     "kernels": pl.UInt32,
@@ -32,7 +35,7 @@ class Linked:
     """The tables of a timeline, joined.
 
     ``lanes``: ``process``, ``thread`` and ``lane``, a number for each thread. ``ranges``: those of
-    the timeline with their lane. ``calls``: calls that no other contains, and launches inside a
+    the timeline with their lane, their names without the number of a PyTorch op's run. ``calls``: calls that no other contains, and launches inside a
     call that is none; with ``lane``, ``launches`` (1 for a launch, else 0) and what they started:
     ``gpu_ops``, ``kernels``, ``gpu_ns`` (sum of durations), ``gpu_first_ns`` and ``gpu_last_ns``,
     ``kernel`` and ``full_kernel`` (of the first one). ``submissions``: a row for each such call and
@@ -54,6 +57,7 @@ def link(timeline: Timeline) -> Linked:
     ranges, every, overheads = (
         _with_lane(table, lanes) for table in (timeline.ranges, timeline.calls, timeline.overheads)
     )
+    ranges = ranges.with_columns(pl.col("name").str.replace(_RUN_OF_AN_OP, ""))
     calls = _with_outer(_driver_part(every))
     gpu = _with_call(timeline.gpu, calls)
     kept = calls.filter(pl.col("outermost") | pl.col("launches")).drop("outer_id")

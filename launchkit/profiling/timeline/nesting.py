@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from launchkit.profiling.timeline.intervals import values_at
+
 _NONE = -1
 
 
@@ -186,8 +188,6 @@ def _segments(events: pl.DataFrame) -> pl.DataFrame:
 
 def _place_points(ranges: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
     """Give ranges of no length the innermost range at their time as parent."""
-    from launchkit.profiling.timeline.intervals import values_at
-
     points = ranges.filter(pl.col("depth").is_null())
     if points.is_empty():
         return ranges

@@ -32,9 +32,7 @@ def with_stalls(linked: Linked) -> pl.DataFrame:
     (null: it put nothing into the queue). ``stall_method`` is ``"measured"`` where the driver
     reported it in this process, ``"estimated"`` where the GPU work allows that, else ``"none"``.
     """
-    calls = linked.calls.join(
-        _queued(linked), on="call_id", how="left", maintain_order="left"
-    )
+    calls = linked.calls.join(_queued(linked), on="call_id", how="left", maintain_order="left")
     full = linked.overheads.filter(pl.col("kind") == "queue_full")
     reported = full.get_column("process").unique().implode()
     islands = unions(full, "lane")

@@ -1,0 +1,234 @@
+"""Why each GPU was idle: its gaps, and what the launching thread did in them. Above attribution.
+
+A gap is a time in which no stream of a device executes anything. What ends it was launched by a
+call; what the calling thread did from the beginning of the gap to that call is what the device
+waited for. That time is split, first match first, into the profiler's own, waits for the GPU,
+other calls, and Python; then come the launch itself and, where the call had returned, the queue
+(the driver, the device, or a dependency between streams).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+
+from launchkit.profiling.timeline import intervals
+from launchkit.profiling.timeline.attribution import HostTime
+from launchkit.profiling.timeline.linked import Linked
+from launchkit.profiling.timeline.nesting import Nesting
+
+CAUSES = ("python", "api", "sync", "launch", "queue", "profiler", "unknown")
+"""What a device waits for; ``unknown``: the launch of what it waited for was not captured."""
+
+_HOST = ("profiler", "sync", "api", "python")
+_SPLIT = [f"{cause}_ns" for cause in CAUSES]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """``gaps``: a row for each, longest first. ``idle``: their time by range and cause.
+
+    ``gaps``: ``device``, ``start_ns``, ``end_ns``, ``idle_ns``, ``cause`` (of most of it), a
+    column ``<cause>_ns`` for each of ``CAUSES``, ``process``, ``thread``, ``name`` of the
+    launching call, ``kernel`` that ended the gap, ``call_id``, and ``domain`` and ``range``, the
+    innermost range of most of the time.
+
+    ``idle``: ``domain``, ``range`` (null: outside any), ``cause``, ``gaps``, ``idle_ns``, and
+    ``window_ns``, how much of that is of gaps that end within the window asked for.
+    """
+
+    gaps: pl.DataFrame
+    idle: pl.DataFrame
+
+
+def find_gaps(
+    linked: Linked,
+    calls: pl.DataFrame,
+    nesting: Nesting,
+    host: HostTime,
+    window: tuple[int, int] | None = None,
+) -> Gaps:
+    """Return the gaps of every device of ``linked`` and what caused them.
+
+    ``host`` is by lane; ``calls`` and ``nesting`` are of the same timeline. ``window``: a start
+    and an end in ns, None for all.
+    """
+    gaps = _split(_with_calls(device_gaps(linked.gpu), calls), host)
+    parts = pl.concat([_before_parts(gaps, nesting, host), _later_parts(gaps, nesting)])
+    most = parts.group_by("gap", "order").agg(pl.col("part_ns").sum())
+    most = most.sort("gap", "part_ns", "order", descending=[False, True, False])
+    most = most.unique("gap", keep="first", maintain_order=True).drop("part_ns")
+    named = nesting.ranges.select("order", "domain", range="name")
+    rows = gaps.join(most.join(named, on="order", how="left"), on="gap", how="left")
+    rows = rows.join(linked.lanes, on="lane", how="left")
+    low, high = window or (_LOW, _HIGH)
+    within = gaps.filter(pl.col("end_ns").is_between(low, high)).get_column("gap")
+    return Gaps(
+        rows.select(
+            "device", "start_ns", "end_ns", "idle_ns", "cause", *_SPLIT, "process", "thread",
+            "name", "kernel", "call_id", "domain", "range",
+        ).sort("idle_ns", "start_ns", descending=[True, False]),
+        _ranked(parts, named, within),
+    )  # fmt: skip
+
+
+def device_gaps(gpu: pl.DataFrame) -> pl.DataFrame:
+    """Return the idle times between the GPU work of each device, with what ended them.
+
+    Columns: ``gap``, ``device``, ``start_ns``, ``end_ns``, ``idle_ns``, ``kernel``, ``call_id``.
+    """
+    ordered = gpu.lazy().sort("device", "start_ns", "end_ns", descending=[False, False, True])
+    reached = pl.col("end_ns").cum_max().shift(1).over("device")
+    return (
+        ordered.with_columns(reached=reached)
+        .filter(pl.col("start_ns") > pl.col("reached"))
+        .select(
+            "device",
+            start_ns="reached",
+            end_ns="start_ns",
+            idle_ns=pl.col("start_ns") - pl.col("reached"),
+            kernel="name",
+            call_id="call_id",
+        )
+        .with_row_index("gap")
+        .collect()
+    )
+
+
+def _with_calls(gaps: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Add the launching call's ``lane`` and ``name``, and where the host's time before it ends."""
+    named = calls.select("call_id", "lane", "name", call_start="start_ns", call_end="end_ns")
+    joined = gaps.join(named, on="call_id", how="left", maintain_order="left")
+    called, returned = (
+        pl.col(name).clip(pl.col("start_ns"), pl.col("end_ns"))
+        for name in ("call_start", "call_end")
+    )
+    return joined.with_columns(called_ns=called, returned_ns=returned)
+
+
+def _split(gaps: pl.DataFrame, host: HostTime) -> pl.DataFrame:
+    known = pl.col("lane").is_not_null()
+    parts = _host_parts(gaps.rename({"start_ns": "from_ns", "called_ns": "to_ns"}), host)
+    split = gaps.hstack(parts).with_columns(
+        launch_ns=pl.col("returned_ns") - pl.col("called_ns"),
+        queue_ns=pl.col("end_ns") - pl.col("returned_ns"),
+        unknown_ns=pl.when(known).then(0).otherwise("idle_ns"),
+    )
+    split = split.with_columns(pl.col(_SPLIT).fill_null(0))
+    most = pl.concat_list(_SPLIT).list.arg_max()
+    names = pl.Series(CAUSES, dtype=pl.Enum(CAUSES))
+    cause = names.gather(split.select(most).to_series()).alias("cause")
+    return split.with_columns(cause)
+
+
+def _host_parts(spans: pl.DataFrame, host: HostTime) -> pl.DataFrame:
+    """Return how much of each span, ``from_ns`` to ``to_ns`` of a lane, is due to what.
+
+    Each union holds those before it, so that their differences are the parts.
+    """
+    length = (pl.col("to_ns") - pl.col("from_ns")).alias("python")
+    nested = (
+        _together(host.profiler, host.busy),
+        _together(host.profiler, host.sync),
+        host.profiler,
+    )
+    reached = [
+        spans.select(length).to_series(),
+        *(intervals.covered_between(spans, each, "lane", "from_ns", "to_ns") for each in nested),
+        pl.zeros(spans.height, pl.Int64, eager=True),
+    ]
+    python, api, sync, profiler = (more - less for more, less in pairwise(reached))
+    return pl.DataFrame(
+        {"profiler_ns": profiler, "sync_ns": sync, "api_ns": api, "python_ns": python}
+    )
+
+
+def _together(*islands: pl.DataFrame) -> pl.DataFrame:
+    spans = [each.select("lane", "start_ns", "end_ns") for each in islands]
+    return intervals.unions(pl.concat(spans), "lane")
+
+
+def _before_parts(gaps: pl.DataFrame, nesting: Nesting, host: HostTime) -> pl.DataFrame:
+    """Return the host's part of gaps by the innermost range: ``gap``, ``order``, ``cause``."""
+    spans = gaps.filter(pl.col("called_ns") > pl.col("start_ns")).select(
+        "gap", "lane", from_ns="start_ns", to_ns="called_ns"
+    )
+    cut = pieces(spans, nesting.segments)
+    parts = cut.select("gap", order="top").hstack(_host_parts(cut, host))
+    long = parts.unpivot(
+        [f"{cause}_ns" for cause in _HOST], index=["gap", "order"],
+        variable_name="cause", value_name="part_ns",
+    )  # fmt: skip
+    return _as_parts(long.with_columns(pl.col("cause").str.strip_suffix("_ns")))
+
+
+def _later_parts(gaps: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
+    """Return the parts of gaps from the call on, which belong to the range the call is in."""
+    tops = intervals.values_at(gaps, nesting.segments, "lane", "call_start", ["top"])
+    long = gaps.drop("cause").with_columns(order=tops["top"]).unpivot(
+        ["launch_ns", "queue_ns", "unknown_ns"], index=["gap", "order"],
+        variable_name="cause", value_name="part_ns",
+    )  # fmt: skip
+    return _as_parts(long.with_columns(pl.col("cause").str.strip_suffix("_ns")))
+
+
+def _as_parts(parts: pl.DataFrame) -> pl.DataFrame:
+    lasting = parts.filter(pl.col("part_ns") > 0)
+    return lasting.select("gap", "order", pl.col("cause").cast(pl.Enum(CAUSES)), "part_ns")
+
+
+def pieces(spans: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
+    """Cut ``spans`` (``lane``, ``from_ns``, ``to_ns``) where the innermost range changes.
+
+    Returns the columns of the spans and ``top``, null outside any range. ``segments`` are those
+    of ``Nesting``; a span gets as many rows as segments it touches.
+    """
+    closed = _endless(segments, spans).sort("lane", "start_ns").with_row_index("segment")
+    first, last = (
+        intervals.values_at(spans, closed, "lane", end, ["segment"])["segment"].cast(pl.Int64)
+        for end in ("from_ns", "to_ns")
+    )
+    touched = spans.with_columns(first.alias("first"), last.alias("last"))
+    cut = touched.with_columns(row=pl.int_ranges("first", pl.col("last") + 1)).explode("row")
+    cut = cut.hstack(closed.select("start_ns", "end_ns", "top")[cut.get_column("row")])
+    return (
+        cut.with_columns(
+            from_ns=pl.max_horizontal("from_ns", "start_ns"),
+            to_ns=pl.min_horizontal("to_ns", "end_ns"),
+        )
+        .filter(pl.col("to_ns") > pl.col("from_ns"))
+        .select(*spans.columns, "top")
+    )
+
+
+def _endless(segments: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """Return segments that cover each lane of the spans for ever, with no range at the ends."""
+    lanes = spans.select("lane").unique()
+    ends = segments.group_by("lane").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    known = lanes.join(ends, on="lane", how="left").with_columns(top=pl.lit(None, pl.Int64))
+    low, high = pl.lit(_LOW, pl.Int64), pl.lit(_HIGH, pl.Int64)
+    before = known.select(
+        "lane", low.alias("start_ns"), pl.col("start_ns").fill_null(high).alias("end_ns"), "top"
+    )
+    after = known.drop_nulls("end_ns").select(
+        "lane", pl.col("end_ns").alias("start_ns"), high.alias("end_ns"), "top"
+    )
+    return pl.concat([segments, before, after])
+
+
+_LOW, _HIGH = -(2**62), 2**62
+
+
+def _ranked(parts: pl.DataFrame, named: pl.DataFrame, within: pl.Series) -> pl.DataFrame:
+    counted = pl.when(pl.col("gap").is_in(within.implode())).then("part_ns")
+    joined = parts.with_columns(counted=counted).join(named, on="order", how="left")
+    grouped = joined.group_by("domain", "range", "cause").agg(
+        gaps=pl.col("gap").n_unique(),
+        idle_ns=pl.col("part_ns").sum(),
+        window_ns=pl.col("counted").sum(),
+    )
+    return grouped.sort(
+        "idle_ns", "range", "cause", descending=[True, False, False], nulls_last=True
+    )
