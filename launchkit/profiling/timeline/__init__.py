@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from launchkit.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from launchkit.profiling.timeline.analysis import Analysis, analyse
     from launchkit.profiling.timeline.counts import RowCounts, TableCounts
     from launchkit.profiling.timeline.model import (
         TABLES,
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TABLES",
+    "Analysis",
     "Progress",
     "RowCounts",
     "Source",
     "TableCounts",
     "Timeline",
+    "analyse",
     "api_summary",
     "empty_table",
     "execution_summary",
@@ -49,12 +52,14 @@ __all__ = [
 
 # Where each name is found.
 _HOMES = {
+    "Analysis": "analysis",
     "Progress": "nsys_tables",
     "RowCounts": "counts",
     "Source": "model",
     "TABLES": "model",
     "TableCounts": "counts",
     "Timeline": "model",
+    "analyse": "analysis",
     "api_summary": "summaries",
     "empty_table": "model",
     "execution_summary": "summaries",
