@@ -33,6 +33,26 @@ def contained(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(found)
 
 
+def crossing(ranges: pl.DataFrame) -> int:
+    """Return how many push/pop ranges begin in another of their thread and domain and end after it.
+
+    Takes ranges as a timeline has them, sorted.
+    """
+    last, open_until, found = None, list[int](), 0
+    rows = ranges.filter(pl.col("kind") == "push_pop").sort(*_THREAD, "domain", maintain_order=True)
+    for process, thread, domain, start_ns, end_ns in rows.select(
+        *_THREAD, "domain", "start_ns", "end_ns"
+    ).iter_rows():
+        if (process, thread, domain) != last:
+            last, open_until = (process, thread, domain), []
+        while open_until and open_until[-1] <= start_ns:
+            open_until.pop()
+        if open_until and open_until[-1] < end_ns:
+            found += 1
+        open_until.append(end_ns)
+    return found
+
+
 def _levels(ranges: pl.DataFrame) -> Iterator[int]:
     """Yield for each range, sorted by thread and start, the level above all that are open then."""
     open_until: list[int] = []

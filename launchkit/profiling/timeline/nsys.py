@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from launchkit.profiling.timeline import cleaning
+from launchkit.profiling.timeline.containment import crossing
 from launchkit.profiling.timeline.model import Format, Timeline, table_of
 from launchkit.profiling.timeline.nsys_about import (
     read_diagnostics,
@@ -68,6 +69,8 @@ def _timeline(export: Export, form: Format) -> Timeline:
         "gpu": _distinct(export, "gpu", gpu),
     }
     del ranges, calls, gpu
+    crossed = crossing(made["ranges"])
+    export.counts.add(RANGES, noted={"crossing another of their thread and domain": crossed})
     processes = _seen(export, pids, listed, made)
     timeline = Timeline(
         source=metadata.source(export.path, form, host_only=not made["gpu"].height),
