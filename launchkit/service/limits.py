@@ -84,8 +84,9 @@ class Guard:
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         limit_bytes, timeout_s = self._limits(scope["path"])
         try:
-            _check_head(scope, limit_bytes)
-            body = await asyncio.wait_for(_read(receive, limit_bytes), timeout_s)
+            body: bytes | None = b""
+            if _check_head(scope, limit_bytes):
+                body = await asyncio.wait_for(_read(receive, limit_bytes), timeout_s)
         except asyncio.TimeoutError:
             refused = Refused("too-slow", f"no whole request in {timeout_s:g} s. Send it again.")
             await refusal(refused, scope["launchkit_request"])(scope, receive, answer.send)
@@ -158,7 +159,8 @@ def _is_bundle(path: str) -> bool:
     return path.endswith("/bundle")
 
 
-def _check_head(scope: Scope, limit_bytes: int) -> None:
+def _check_head(scope: Scope, limit_bytes: int) -> bool:
+    """Tell whether there is a body to read. Raises Refused for one that is not taken."""
     headers = dict(scope["headers"])
     encoding = headers.get(b"content-encoding", b"identity").lower()
     # A bundle is unpacked by its reader, which knows how large it may become.
@@ -168,6 +170,7 @@ def _check_head(scope: Scope, limit_bytes: int) -> None:
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length[:20]) > limit_bytes:
         raise _too_large(limit_bytes)
+    return length != b"0" or b"transfer-encoding" in headers
 
 
 async def _read(receive: Receive, limit_bytes: int) -> bytes | None:

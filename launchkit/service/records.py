@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Row, Select, delete, select, update
+from sqlalchemy import Row, Select, bindparam, delete, select, update
 from sqlalchemy.engine import Connection
 
 from launchkit import jsonio
@@ -27,6 +27,19 @@ from launchkit.store import document
 Preconditions = tuple[str | None, bool]
 """(If-Match's digest, or None; whether If-None-Match: * was sent)"""
 ANY: Preconditions = (None, False)
+
+
+_STORED = select(
+    records.c.place,
+    records.c.toolchain,
+    records.c.document,
+    records.c.etag,
+    records.c.signature,
+    records.c.tuning_s,
+).where(
+    records.c.place.in_(bindparam("places", expanding=True)),
+    records.c.toolchain.in_(bindparam("versions", expanding=True)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +72,8 @@ def find(
     """
     places = [place(namespace, *_path(each)) for each in wanted]
     versions = {each.toolchain for each in wanted}
-    columns = (records.c.place, records.c.toolchain, records.c.document, records.c.etag)
-    query = select(*columns, records.c.signature, records.c.tuning_s).where(
-        records.c.place.in_(sorted(set(places))), records.c.toolchain.in_(sorted(versions))
-    )
-    found = {
-        (row.place, row.toolchain): Stored(row.document, row.etag, row.signature, row.tuning_s)
-        for row in connection.execute(query)
-    }
+    asked = {"places": sorted(set(places)), "versions": sorted(versions)}
+    found = {(row[0], row[1]): Stored(*row[2:]) for row in connection.execute(_STORED, asked)}
     answers: list[Stored | None] = [
         found.get((where, each.toolchain)) for where, each in zip(places, wanted, strict=True)
     ]
