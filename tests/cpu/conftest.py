@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from serving import any_service, served, sqlite_service  # noqa: F401  fixtures
 
 
 @pytest.fixture(autouse=True)
