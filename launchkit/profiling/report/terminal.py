@@ -1,0 +1,74 @@
+"""A report for the terminal, as rich renders it. Reads a document only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from launchkit.profiling.report.views import (
+    VIEWS,
+    Document,
+    View,
+    device_lines,
+    headline,
+    latency_line,
+    row_lines,
+)
+
+
+def renderables(
+    document: Document, *, width: int = 80, limit: int = 20
+) -> Iterator[RenderableType]:
+    """Yield the parts of a report: a headline, tables of at most ``limit`` rows, warnings, rows read.
+
+    Tables without rows are left out, and columns for which ``width`` has no room.
+    """
+    yield Text(headline(document), style="bold")
+    for line in (*device_lines(document), latency_line(document)):
+        if line:
+            yield Text(line)
+    for view in VIEWS:
+        rows = view.rows(document)
+        if rows:
+            yield Text()
+            yield _table(view, rows, width, limit)
+    yield from _warnings(document)
+    yield Text("\nRows", style="italic")
+    yield from (Text(line) for line in row_lines(document))
+
+
+def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
+    more = len(rows) - limit
+    note = view.note + (f" {more} more rows: --limit, or --json." if more > 0 else "")
+    table = Table(
+        title=view.title, title_justify="left", caption=note, caption_justify="left",
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, 1),
+    )  # fmt: skip
+    columns = [column for column in view.columns if column.room <= width]
+    # A column without any figure, such as of a GPU in a capture without one, says nothing.
+    columns = [column for column in columns if any(column.value(row) for row in rows[:limit])]
+    for column in columns:
+        table.add_column(
+            column.title, justify="left" if column.kind == "text" else "right", overflow="fold",
+            no_wrap=not column.folds, min_width=12 if column.folds else None,
+        )  # fmt: skip
+    for row in rows[:limit]:
+        table.add_row(*(Text(_shown(column.text(row))) for column in columns))
+    return table
+
+
+def _shown(text: str) -> str:
+    """Names come from other programs: no control characters, which a terminal would obey."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def _warnings(document: Document) -> Iterator[Text]:
+    warnings = document["warnings"]
+    if warnings:
+        yield Text("\nWarnings", style="italic")
+    yield from (Text(f"- {_shown(warning)}") for warning in warnings)

@@ -1,0 +1,234 @@
+"""Which figures of a report people see, in the terminal and in HTML. Reads a document only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Row = Mapping[str, Any]
+Document = Mapping[str, Any]
+Kind = Literal["text", "count", "us", "percent"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: ``value`` gives what a row has there, None for nothing.
+
+    ``us``: the value is in ns and shown in µs; ``percent``: a share of 1. A column needs ``room``
+    characters in a line, else it is left out; one that ``folds`` takes several lines for a long text.
+    """
+
+    title: str
+    value: Callable[[Row], Any]
+    kind: Kind = "us"
+    room: int = 0
+    folds: bool = False
+
+    def text(self, row: Row) -> str:
+        """Return what a row has in this column, for people."""
+        value = self.value(row)
+        if value is None:
+            return ""
+        if self.kind == "us":
+            return microseconds(value)
+        if self.kind == "percent":
+            return f"{100 * value:.0f} %"
+        return f"{value:,}" if self.kind == "count" else str(value)
+
+
+@dataclass(frozen=True)
+class View:
+    """A table as people see it: ``rows`` are those of the document that stand in it."""
+
+    key: str
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+    rows: Callable[[Document], list[Row]]
+
+
+def microseconds(value_ns: float) -> str:
+    """Return a time in µs, with three digits at least."""
+    us = value_ns / 1000
+    if abs(us) >= 100 or us == 0:
+        return f"{us:,.0f}"
+    return f"{us:.1f}" if abs(us) >= 10 else f"{us:.2f}"
+
+
+def titled(row: Row) -> str:
+    """Return a range's name, behind its domain where that is not launchkit's."""
+    domain = row.get("domain")
+    return f"{domain}:{row['name']}" if domain not in (None, "", "launchkit") else str(row["name"])
+
+
+def _of(name: str) -> Callable[[Row], Any]:
+    return lambda row: row.get(name)
+
+
+def _each(name: str) -> Callable[[Row], Any]:
+    """A total by occurrence."""
+
+    def value(row: Row) -> float | None:
+        total = row.get(name)
+        return total / row["count"] if total is not None and row["count"] else None
+
+    return value
+
+
+def _place(row: Row) -> str:
+    if row.get("range") is None:
+        return "(outside any range)"
+    return titled({"name": row["range"], "domain": row.get("domain")})
+
+
+def _layer(row: Row) -> str:
+    return "-" if row.get("layer") is None else str(row["layer"])
+
+
+_HOST = (
+    Column("Python", _each("inclusive_python_ns")),
+    Column("calls", _each("api_ns")),
+    Column("queue full", _each("stall_ns"), room=100),
+    Column("cold", _each("cold_ns"), room=160),
+    Column("waits", _each("sync_ns")),
+)
+_ON_GPU = (
+    Column("GPU work", _each("gpu_ns"), room=130),
+    Column("GPU busy", _each("gpu_busy_ns"), room=160),
+    Column("GPU idle", _each("exposed_idle_ns"), room=100),
+)
+_QUANTILES = (
+    Column("p50", _of("median_ns")),
+    Column("p90", _of("p90_ns"), room=160),
+    Column("p99", _of("p99_ns"), room=160),
+)
+_COUNT = Column("count", _of("count"), "count")
+_TOTAL = Column("total", _of("total_ns"))
+
+VIEWS = (
+    View(
+        "ranges", "Ranges",
+        "µs of one, on average. calls include queue full and cold; waits are synchronizing calls.",
+        (
+            Column("range", titled, "text", folds=True), _COUNT, Column("wall", _each("total_ns")), *_QUANTILES,
+            Column("exclusive", _each("exclusive_ns"), room=160), *_HOST,
+            Column("launches", lambda row: _rounded(_each("launches")(row)), "count"), *_ON_GPU,
+            Column("verdict", _of("verdict"), "text"), Column("why", _of("reason"), "text", room=200, folds=True),
+        ),
+        lambda document: list(document["ranges"]),
+    ),
+    View(
+        "idle", "Why the GPU was idle",
+        "By what the launching thread did, and the range that it did it in.",
+        (
+            Column("range", _place, "text", folds=True), Column("cause", _of("cause"), "text"),
+            Column("gaps", _of("gaps"), "count"), Column("µs in all", _of("idle_ns")),
+            Column("µs per step", _of("step_ns")),
+        ),
+        lambda document: list(document["idle"]),
+    ),
+    View(
+        "layers", "Host time by layer and slot",
+        "µs in all, of what no inner range takes: the rows add up.",
+        (
+            Column("layer", _layer, "text"), Column("slot", lambda row: row["slot"] or "-", "text"),
+            _COUNT, _TOTAL, Column("Python", _of("python_ns")), Column("calls", _of("api_ns")),
+            Column("waits", _of("sync_ns")), Column("launches", _of("launches"), "count"),
+            Column("GPU work", _of("gpu_ns")),
+        ),
+        lambda document: [row for row in document["layers"] if row["slot"] or row["layer"] is not None],
+    ),
+    View(
+        "apis", "Calls of the CUDA API",
+        "µs; queue full: launches that waited for the GPU to make room are no launch cost.",
+        (
+            Column("function", _of("name"), "text", folds=True), _COUNT, _TOTAL, *_QUANTILES,
+            Column("stalled", _of("stalled"), "count"), Column("queue full", _of("stall_ns")),
+            Column("p50 without", _of("launch_median_ns")),
+        ),
+        lambda document: list(document["apis"]),
+    ),
+    View(
+        "kernels", "Kernels and graphs",
+        "µs on the GPU; launch: of its call, queue: from the call's return to the start.",
+        (
+            Column("kernel", _of("name"), "text", folds=True), Column("slot", _of("slot"), "text", room=160),
+            _COUNT, _TOTAL, *_QUANTILES, Column("launch p50", _of("launch_median_ns")),
+            Column("queue p50", _of("queue_median_ns")),
+        ),
+        lambda document: list(document["kernels"]),
+    ),
+    View(
+        "sync", "Waits for the GPU",
+        "µs; GPU active: how much of it any GPU executed something.",
+        (
+            Column("call", _of("name"), "text", folds=True), Column("range", _place, "text", folds=True), _COUNT, _TOTAL,
+            Column("p50", _of("median_ns")), Column("GPU active", _of("gpu_active_ns")),
+        ),
+        lambda document: list(document["sync"]),
+    ),
+    View(
+        "cold", "Cold launches",
+        "µs; the first launch of a kernel loads or compiles it. They are not in the steady figures.",
+        (
+            Column("kernel", lambda row: row["kernel"] or row["name"], "text", folds=True),
+            Column("took", _of("cold_ns")), Column("loading", _of("loading_ns"), room=160),
+            Column("steady p50", _of("steady_median_ns")), Column("excess", _of("excess_ns")),
+        ),
+        lambda document: list(document["cold"]),
+    ),
+)  # fmt: skip
+"""The tables of a report, in their order."""
+
+
+def _rounded(value: float | None) -> float | int | None:
+    return None if value is None else round(value) if value == round(value) else round(value, 1)
+
+
+def headline(document: Document) -> str:
+    """Return what a report is of, in one line."""
+    source = document["source"]
+    made_by = " ".join(part for part in (source["product"], source["version"]) if part)
+    parts = [source["path"], made_by or source["format"], f"{document['span_ns'] / 1e6:,.1f} ms"]
+    if source["host_only"]:
+        parts.append("host only: no GPU work was captured")
+    return " · ".join(parts)
+
+
+def device_lines(document: Document) -> list[str]:
+    """Return a line for each GPU: how much of its time it was busy."""
+    return [
+        f"GPU {row['device']}: busy {row['busy_ns'] / 1e6:,.1f} ms of {row['span_ns'] / 1e6:,.1f} ms "
+        f"({100 * row['busy_ns'] / max(1, row['span_ns']):.0f} %)"
+        for row in document["devices"]
+    ]
+
+
+def latency_line(document: Document) -> str:
+    """Return how long launches took, in one line; nothing where there were none."""
+    found = document["launch_latency"]
+    if not found["count"]:
+        return ""
+    text = f"{found['count']:,} launches"
+    if found["steady"]:
+        figures = (microseconds(found[name]) for name in ("median_ns", "p90_ns", "p99_ns"))
+        text += " of which {:,} steady: p50 {} µs, p90 {} µs, p99 {} µs".format(
+            found["steady"], *figures
+        )
+    return text + f"; {found['cold']:,} cold, {found['stalled']:,} held up by a full queue"
+
+
+def row_lines(document: Document) -> list[str]:
+    """Return a line for each table of the capture: rows read, used and dropped by reason."""
+    return [
+        _row_line(table, counts) for table, counts in document["rows"].items() if counts["read"]
+    ]
+
+
+def _row_line(table: str, counts: Row) -> str:
+    text = f"{table}: {counts['read']:,} read, {counts['used']:,} used"
+    dropped = [f"{rows:,} {reason}" for reason, rows in counts["dropped"].items()]
+    noted = [f"{rows:,} {remark}" for remark, rows in counts["noted"].items()]
+    text += f", dropped: {', '.join(dropped)}" if dropped else ""
+    return text + (f"; {', '.join(noted)}" if noted else "")
