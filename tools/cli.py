@@ -21,6 +21,7 @@ from launchkit.tools import (
     configs,
     doctor,
     profile,
+    report,
     run,
     serve,
     serve_admin,
@@ -43,6 +44,7 @@ serve.app.add_typer(serve_admin.namespaces, name="namespace")
 serve.app.command("migrate")(serve_admin.migrate)
 app.add_typer(serve.app, name="serve")
 app.command("doctor")(doctor.command)
+app.command("report")(report.command)
 app.command("tune")(tune.command)
 app.command("warm")(warm.command)
 # The first word that is no option ends ours: what follows is the program's.

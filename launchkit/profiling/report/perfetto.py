@@ -40,8 +40,7 @@ def write_trace(
 ) -> dict[str, int]:
     """Write a timeline as a trace; return how many ``slices`` and ``flows`` it has.
 
-    ``gaps``: idle times of devices for a track of their own, with ``device``, ``start_ns``,
-    ``end_ns`` and the texts ``cause`` and ``where``.
+    ``gaps``: idle times of devices (``Analysis.gaps``) for a track of their own.
     """
     trace = _Trace(timeline, gaps)
     file.write(b'{"displayTimeUnit":"ns","otherData":')
@@ -118,7 +117,7 @@ class _Trace:
 
     def _host(self) -> Iterator[Event]:
         """Ranges and calls of a thread share its tracks, so that calls stand in their ranges."""
-        ranges = self._timeline.ranges.filter(pl.col("kind") != "start_end")
+        ranges = self._timeline.ranges.filter(pl.col("kind").ne_missing(pl.lit("start_end")))
         tables = [(ranges, of_range), (self._timeline.calls, of_call)]
         rows = pl.concat(
             table.select("process", "thread", *_SPAN, table=pl.lit(at), row=pl.int_range(pl.len()))

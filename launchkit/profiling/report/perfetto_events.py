@@ -37,8 +37,9 @@ def of_overhead(row: Row) -> Event:
 
 
 def of_gap(row: Row) -> Event:
-    """Return the event of a time in which a device had nothing to do."""
-    return {"cat": "gap", "name": row["cause"], "ph": "X", "args": {"where": row["where"] or ""}}
+    """Return the event of a time in which a device executed nothing, named after its cause."""
+    args = {name: row[name] for name in ("range", "domain", "kernel") if row.get(name)}
+    return {"cat": "gap", "name": row["cause"], "ph": "X", "args": args}
 
 
 def of_sample(row: Row) -> Event:

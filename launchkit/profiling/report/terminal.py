@@ -47,7 +47,8 @@ def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
     note = view.note + (f" {more} more rows: --limit, or --json." if more > 0 else "")
     table = Table(
         title=view.title, title_justify="left", caption=note, caption_justify="left",
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, 1),
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False,
+        padding=(0, 2 if width >= 130 else 1, 0, 0),
     )  # fmt: skip
     columns = [column for column in view.columns if column.room <= width]
     # A column without any figure, such as of a GPU in a capture without one, says nothing.

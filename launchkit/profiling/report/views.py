@@ -90,12 +90,12 @@ _HOST = (
     Column("Python", _each("inclusive_python_ns")),
     Column("calls", _each("api_ns")),
     Column("queue full", _each("stall_ns"), room=100),
-    Column("cold", _each("cold_ns"), room=160),
+    Column("cold", _each("cold_ns"), room=190),
     Column("waits", _each("sync_ns")),
 )
 _ON_GPU = (
     Column("GPU work", _each("gpu_ns"), room=130),
-    Column("GPU busy", _each("gpu_busy_ns"), room=160),
+    Column("GPU busy", _each("gpu_busy_ns"), room=190),
     Column("GPU idle", _each("exposed_idle_ns"), room=100),
 )
 _QUANTILES = (
@@ -111,10 +111,12 @@ VIEWS = (
         "ranges", "Ranges",
         "µs of one, on average. calls include queue full and cold; waits are synchronizing calls.",
         (
-            Column("range", titled, "text", folds=True), _COUNT, Column("wall", _each("total_ns")), *_QUANTILES,
-            Column("exclusive", _each("exclusive_ns"), room=160), *_HOST,
+            Column("range", titled, "text", folds=True),
+            Column("verdict", _of("verdict"), "text"), _COUNT, Column("wall", _each("total_ns")),
+            Column("p50", _of("median_ns"), room=130), *_QUANTILES[1:],
+            Column("exclusive", _each("exclusive_ns"), room=190), *_HOST,
             Column("launches", lambda row: _rounded(_each("launches")(row)), "count"), *_ON_GPU,
-            Column("verdict", _of("verdict"), "text"), Column("why", _of("reason"), "text", room=200, folds=True),
+            Column("why", _of("reason"), "text", room=220, folds=True),
         ),
         lambda document: list(document["ranges"]),
     ),
@@ -137,7 +139,7 @@ VIEWS = (
             Column("waits", _of("sync_ns")), Column("launches", _of("launches"), "count"),
             Column("GPU work", _of("gpu_ns")),
         ),
-        lambda document: [row for row in document["layers"] if row["slot"] or row["layer"] is not None],
+        lambda document: [row for row in document["layers"] if row["slot"] or _layer(row) != "-"],
     ),
     View(
         "apis", "Calls of the CUDA API",
@@ -153,7 +155,8 @@ VIEWS = (
         "kernels", "Kernels and graphs",
         "µs on the GPU; launch: of its call, queue: from the call's return to the start.",
         (
-            Column("kernel", _of("name"), "text", folds=True), Column("slot", _of("slot"), "text", room=160),
+            Column("kernel", _of("name"), "text", folds=True),
+            Column("slot", _of("slot"), "text", room=160),
             _COUNT, _TOTAL, *_QUANTILES, Column("launch p50", _of("launch_median_ns")),
             Column("queue p50", _of("queue_median_ns")),
         ),
@@ -163,7 +166,8 @@ VIEWS = (
         "sync", "Waits for the GPU",
         "µs; GPU active: how much of it any GPU executed something.",
         (
-            Column("call", _of("name"), "text", folds=True), Column("range", _place, "text", folds=True), _COUNT, _TOTAL,
+            Column("call", _of("name"), "text", folds=True),
+            Column("range", _place, "text", folds=True), _COUNT, _TOTAL,
             Column("p50", _of("median_ns")), Column("GPU active", _of("gpu_active_ns")),
         ),
         lambda document: list(document["sync"]),

@@ -1,0 +1,244 @@
+"""Reports: the same figures in the terminal, in HTML and as JSON, and what was left out at the end."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+
+import captures
+import pytest
+from rich.console import Console
+from timelines import small_timeline
+from typer.testing import CliRunner
+
+from launchkit.errors import TimelineError, UsageError
+from launchkit.profiling.report import document as documents
+from launchkit.profiling.report.document import report_document
+from launchkit.profiling.report.html import html_report
+from launchkit.profiling.report.plots import figures
+from launchkit.profiling.report.terminal import renderables
+from launchkit.profiling.report.views import VIEWS, microseconds
+from launchkit.profiling.timeline import analyse, read_timeline
+from launchkit.tools.cli import app
+
+
+def run(*arguments: object):
+    return CliRunner(env={"COLUMNS": "220"}).invoke(app, ["report", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def small():
+    return report_document(analyse(small_timeline()))
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return report_document(analyse(read_timeline(captures.nsys_sample())))
+
+
+def printed(document, width=220, limit=50) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    for part in renderables(document, width=width, limit=limit):
+        console.print(part)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("table", ["ranges", "apis", "kernels"])
+def test_tables_begin_with_name_count_and_total(table, sample) -> None:
+    assert sample[table]
+    for row in sample[table]:
+        assert {"name", "count", "total_ns"} <= row.keys()
+        assert isinstance(row["total_ns"], int)
+
+
+def test_names_have_no_domain_no_version_and_no_arguments(sample) -> None:
+    assert {row["name"]: row["domain"] for row in sample["ranges"]}["ssd_scan"] == "launchkit"
+    names = [row["name"] for row in sample["apis"]]
+    assert "cudaLaunchKernelExC" in names
+    assert not [name for name in names if re.search(r"_v\d+$|_ptsz$", name)]
+    assert "vectorized_gather_kernel" in [row["name"] for row in sample["kernels"]]
+
+
+def test_ranges_of_a_known_timeline_have_its_figures(small) -> None:
+    row = next(row for row in small["ranges"] if row["name"] == "layer0")
+    assert (row["count"], row["total_ns"], row["launches"]) == (2, 600_000, 6)
+    assert (row["api_ns"], row["inclusive_python_ns"]) == (36_000, 564_000)
+    assert (row["gpu_ns"], row["verdict"]) == (120_000, "Python-bound")
+
+
+def test_document_is_json_and_says_which_rows_were_read(small) -> None:
+    back = json.loads(json.dumps(small, allow_nan=False))
+    assert back["rows"]["RUNTIME"]["dropped"] == {"without a start": 1}
+    assert back["source"]["path"] == "small.sqlite"
+
+
+def test_longer_tables_say_how_many_rows_they_leave_out(monkeypatch) -> None:
+    monkeypatch.setattr(documents, "LONGEST", 3)
+    document = report_document(analyse(small_timeline()))
+    assert (len(document["gaps"]), document["omitted"]["gaps"]) == (3, 8)
+
+
+def test_terminal_and_page_show_what_the_document_has(small) -> None:
+    text, page = printed(small), html_report([small])
+    for view in VIEWS:
+        for row in view.rows(small)[:50]:
+            for column in view.columns:
+                if column.kind != "text" and column.value(row):
+                    assert column.text(row) in text, (view.key, column.title)
+                    assert f">{column.text(row)}<" in page, (view.key, column.title)
+
+
+@pytest.mark.parametrize("form", ["text", "page"])
+def test_every_report_ends_with_the_rows_of_the_capture(form, small) -> None:
+    made = printed(small) if form == "text" else html_report([small]).split("<script>")[0]
+    tail = made[made.rindex("Rows") :]
+    assert "RUNTIME: 14 read, 13 used, dropped: 1 without a start" in tail
+
+
+def test_verdicts_of_the_sample_reach_the_terminal(sample) -> None:
+    lines = printed(sample).splitlines()
+    for name, verdict in (
+        ("backpressure", "GPU-bound"),
+        ("sync", "sync-bound"),
+        ("never closed", "never closed"),
+    ):
+        assert any(re.match(rf"{name} +{verdict} ", line) for line in lines), name
+    assert any(re.match(r"ssd_scan +(Python|launch)-bound ", line) for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 100, 130, 160, 190, 220])
+def test_no_figure_is_cut_at_any_width(width, sample) -> None:
+    text = printed(sample, width=width)
+    parts = re.split("|".join(f"^{view.title} *$" for view in VIEWS), text, flags=re.MULTILINE)[1:]
+    for view, part in zip(VIEWS, parts, strict=True):
+        words = set(re.split(r"  +|\n| (?=[\d-])", part))
+        for row in view.rows(sample)[:50]:
+            for column in view.columns:
+                if column.room <= width and column.kind != "text" and column.value(row):
+                    assert column.text(row) in words, (view.key, column.title)
+
+
+def test_names_of_a_capture_are_no_markup_and_no_script(small) -> None:
+    page = html_report([small])
+    assert "&lt;/script&gt;&lt;b&gt;µ" in page
+    assert "</script><b>µ" not in page
+    assert "</script><b>µ" in printed(small)
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    ranges = [{"process": 1, "name": "a\x1b[31mb", "start_ns": 0, "end_ns": 5, "kind": "push_pop"}]
+    text = printed(report_document(analyse(small_timeline(ranges=ranges))))
+    assert "\x1b" not in text
+    assert "a\\x1b[31mb" in text
+
+
+def test_page_asks_for_nothing_from_elsewhere(small) -> None:
+    page = html_report([small])
+    markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"(?:src|href)=\"(?!data:)", markup)
+    assert "default-src 'none'" in markup
+
+
+def test_plots_add_up_to_the_tables(small) -> None:
+    made = {figure["id"]: figure for figure in figures(small)}
+    stacked = sum(sum(bars["y"]) for bars in made["host-time"]["data"])
+    layers = [row for row in small["layers"] if row["layer"] is not None]
+    assert stacked == pytest.approx(sum(row["total_ns"] for row in layers) / 1000)
+    launches = sum(sum(bars["y"]) for bars in made["latency"]["data"])
+    assert launches == small["launch_latency"]["count"] == 12
+    idle = sum(sum(bars["y"]) for bars in made["idle"]["data"])
+    assert idle == pytest.approx(sum(row["step_ns"] for row in small["idle"]) / 1000)
+
+
+def test_latency_bins_hold_every_launch_where_it_belongs(small) -> None:
+    found = small["launch_latency"]
+    filled = [each for each in found["bins"] if each["steady"] or each["cold"]]
+    assert all(each["from_ns"] <= 6_000 < each["to_ns"] for each in filled)
+    assert (found["steady"], found["cold"], found["median_ns"]) == (11, 1, 6_000)
+
+
+@pytest.mark.parametrize(
+    ("value_ns", "text"),
+    [(0, "0"), (1234, "1.23"), (12_345, "12.3"), (1_234_567, "1,235"), (-5, "-0.01")],
+)
+def test_microseconds_have_three_digits_or_more(value_ns, text) -> None:
+    assert microseconds(value_ns) == text
+
+
+def test_command_writes_every_form_and_never_the_capture(tmp_path) -> None:
+    capture = captures.nsys_sample()
+    before = capture.read_bytes()
+    outputs = [tmp_path / name for name in ("out.json", "out.html", "trace.json")]
+    options = zip(("--json", "--html", "--perfetto"), outputs, strict=True)
+    done = run(capture, *(part for option in options for part in option))
+    assert done.exit_code == 0, done.output
+    assert "GPU-bound" in done.stdout
+    document = json.loads(outputs[0].read_bytes())
+    assert document["ranges"][0]["name"] == "backpressure"
+    assert "<title>launchkit report: h200" in outputs[1].read_text(encoding="utf-8")
+    assert json.loads(outputs[2].read_bytes())["traceEvents"]
+    assert capture.read_bytes() == before
+    assert set(tmp_path.iterdir()) == set(outputs)
+
+
+def test_json_goes_to_the_output_alone_where_it_is_a_dash() -> None:
+    document = json.loads(run(captures.nsys_sample("cpu_only_2022.4"), "--json", "-").stdout)
+    assert document["source"]["host_only"]
+    assert document["kernels"] == []
+
+
+def test_several_captures_are_one_report_each(tmp_path) -> None:
+    names = ["cpu_only_2022.4", "cpu_only_2023.4"]
+    paths = [captures.nsys_sample(name) for name in names]
+    done = run(*paths, "--json", tmp_path / "out.json", "--html", tmp_path / "out.html")
+    assert done.exit_code == 0, done.output
+    document = json.loads((tmp_path / "out.json").read_bytes())
+    assert [each["source"]["path"] for each in document["captures"]] == [
+        path.name for path in paths
+    ]
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert len(set(re.findall(r'class="plot" id="([^"]+)"', page))) == page.count('class="plot"')
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--limit", "0"], "--limit must be at least 1"),
+        (["--step-range", "nothing"], "no closed range is called 'nothing'"),
+        (["--json", "/nowhere/x.json"], "cannot be written"),
+    ],
+)
+def test_bad_use_says_what_to_do(options, message) -> None:
+    done = run(captures.nsys_sample("cpu_only_2022.4"), *options)
+    assert isinstance(done.exception, UsageError)
+    assert message in str(done.exception)
+
+
+def test_output_may_not_be_the_capture(tmp_path) -> None:
+    copy = tmp_path / "capture.sqlite"
+    copy.write_bytes(captures.nsys_sample("cpu_only_2022.4").read_bytes())
+    done = run(copy, "--html", copy)
+    assert isinstance(done.exception, UsageError)
+    assert "is the capture itself" in str(done.exception)
+
+
+def test_what_is_no_capture_is_a_timeline_error(tmp_path) -> None:
+    (tmp_path / "x.txt").write_text("hello")
+    assert isinstance(run(tmp_path / "x.txt").exception, TimelineError)
+
+
+def test_a_missing_extra_is_named_and_help_needs_none() -> None:
+    code = (
+        "import sys; sys.modules['polars'] = None\n"
+        "from launchkit.tools.cli import main\n"
+        "sys.argv = ['launchkit', 'report', *sys.argv[1:]]\nmain()"
+    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    found = subprocess.run([*command, "x.sqlite"], capture_output=True, text=True, check=False)
+    assert (found.returncode, "Traceback" in found.stderr) == (2, False)
+    assert "launchkit-triton[profile]" in found.stderr

@@ -1,0 +1,70 @@
+"""How ``report`` and ``diff`` read captures and write beside them: never over one of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import Progress
+
+from launchkit.errors import UsageError
+from launchkit.tools.bench_output import check_output
+
+if TYPE_CHECKING:
+    from launchkit.profiling.timeline import Analysis, Timeline
+
+
+def analysed(path: Path, step_range: str | None = None) -> Analysis:
+    """Return what a capture says of launches. Raises TimelineError for what cannot be read."""
+    from launchkit.profiling.timeline import analyse
+
+    return analyse(read_capture(path), step_range=step_range)
+
+
+def read_capture(path: Path) -> Timeline:
+    """Return a capture as a timeline; on a terminal, with progress while it is read."""
+    from launchkit.profiling.timeline import read_timeline
+
+    if not sys.stderr.isatty():
+        return read_timeline(path)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"Reading {path.name}", total=None)
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        return read_timeline(path, progress)
+
+
+def check_beside(output: Path | None, captures: Sequence[Path]) -> None:
+    """Refuse an output that cannot be written, or that is one of the captures."""
+    for capture in captures:
+        if output is not None and output.exists() and capture.exists() and output.samefile(capture):
+            raise UsageError(
+                f"{output} is the capture itself, which is never written to. Give another file.",
+                output=str(output),
+            )
+    check_output(output)
+
+
+@contextmanager
+def replacing(output: Path) -> Iterator[IO[bytes]]:
+    """Give a file that takes the place of ``output`` when the block ends well; a pipe gets it as is."""
+    if output.exists() and not output.is_file():
+        with output.open("wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(output))
+    part = target.with_name(f".launchkit-{secrets.token_hex(8)}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
