@@ -22,6 +22,7 @@ LaunchkitError
 ├── TimelineError         a file is not a capture that can be read as a timeline
 ├── UnfingerprintableError  a value or function has no stable identity (a bypass, never fatal)
 └── StoreError
+    ├── ServiceError      the config service did not give what it was asked for
     └── BadDocumentError  a file is not a config document that this version can use
         ├── BadBundleError  a file is not a whole bundle of config documents
         └── BadLockError    a file is not a lock file, or its digest is not that of its content
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 
 def _rebuild(
@@ -347,6 +348,46 @@ class UnfingerprintableError(LaunchkitError):
 
 class StoreError(LaunchkitError):
     """A config store cannot be opened or used."""
+
+
+class ServiceError(StoreError):
+    """The config service was asked on purpose, by a command say, and did not do it.
+
+    Never reaches a launch. ``reason``: ``unreachable``, ``slow``, ``refused``, ``bad-answer``,
+    ``foreign`` or ``unsigned``, as in a miss; ``status``: of HTTP, where there was one;
+    ``retry_after_s``: when it said to come back.
+    """
+
+    _ADVICE: ClassVar[Mapping[str, str]] = {
+        "unreachable": "See that it runs and that its URL is right.",
+        "slow": "See what keeps it, or give it longer: LAUNCHKIT_SERVICE_TIMEOUT_MS.",
+        "refused": "See its log, and the scopes of LAUNCHKIT_SERVICE_TOKEN.",
+        "bad-answer": "See that the URL is that of a launchkit config service.",
+        "foreign": "Do not trust that service.",
+        "newer-schema": "Upgrade launchkit to read it.",
+        "unsigned": "See that everyone who writes has the same LAUNCHKIT_SERVICE_KEY.",
+    }
+
+    def __init__(
+        self,
+        place: str,
+        reason: str,
+        what: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        advice = self._ADVICE.get(reason, self._ADVICE["refused"])
+        super().__init__(
+            f"the config service {place} {what.rstrip('.')}. {advice}",
+            place=place,
+            reason=reason,
+            status=status,
+            retry_after_s=retry_after_s,
+        )
+        self.reason = reason
+        self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class BadDocumentError(StoreError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +38,16 @@ class Settings:
     """LAUNCHKIT_PROGRESS: tuning shows its progress on a terminal."""
     store: str | None
     """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
+    service: str | None
+    """LAUNCHKIT_SERVICE: the config service behind the other places, as URL and namespace."""
+    service_token: str | None = field(repr=False)
+    """LAUNCHKIT_SERVICE_TOKEN: shown to that service, and to no other where it is named."""
+    service_key: str | None = field(repr=False)
+    """LAUNCHKIT_SERVICE_KEY: the secret that signs a team's records; unsigned ones do not count."""
+    service_timeout_ms: int
+    """LAUNCHKIT_SERVICE_TIMEOUT_MS: how long a launch waits for a lookup."""
+    service_lease_s: int
+    """LAUNCHKIT_SERVICE_LEASE_S: how long a key stays taken when who tunes it is killed."""
     manifest: str | None
     """LAUNCHKIT_MANIFEST: the file in which kinds of launches are recorded."""
     device_policy: Literal["exact", "compatible"]
@@ -80,6 +90,31 @@ def _patterns(name: str) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
+def _number(name: str, default: int, low: int, high: int) -> int:
+    text = os.environ.get(name, "").strip() or str(default)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else low - 1
+    if not low <= number <= high:
+        raise UsageError(
+            f"{name}={text!r} is no whole number from {low} to {high}. Set it to one.", name=name
+        )
+    return number
+
+
+_SECRETS = {"LAUNCHKIT_SERVICE_TOKEN", "LAUNCHKIT_SERVICE_KEY"}
+HIDDEN = "(set)"
+"""What is shown of a secret."""
+
+
+def _secret(name: str, least: int) -> str | None:
+    """Return a secret; what is wrong with one is told without it."""
+    text = os.environ.get(name, "").strip()
+    if text and not (text.isascii() and text.isprintable() and " " not in text):
+        raise UsageError(f"{name} is not one word of plain ASCII. Set it again.", name=name)
+    if text and len(text) < least:
+        raise UsageError(f"{name} is shorter than {least} characters. Set a longer one.", name=name)
+    return text or None
+
+
 _MEASURES = ("eager", "eager+cold", "eager+warm", "graph", "graph+cold", "graph+warm")
 
 
@@ -112,6 +147,14 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "measure": ("LAUNCHKIT_MEASURE", _measure),
     "progress": ("LAUNCHKIT_PROGRESS", lambda name: _flag(name, default="1")),
     "store": ("LAUNCHKIT_STORE", lambda name: os.environ.get(name) or None),
+    "service": ("LAUNCHKIT_SERVICE", lambda name: os.environ.get(name) or None),
+    "service_token": ("LAUNCHKIT_SERVICE_TOKEN", lambda name: _secret(name, 1)),
+    "service_key": ("LAUNCHKIT_SERVICE_KEY", lambda name: _secret(name, 16)),
+    "service_timeout_ms": (
+        "LAUNCHKIT_SERVICE_TIMEOUT_MS",
+        lambda name: _number(name, 500, 1, 60_000),
+    ),
+    "service_lease_s": ("LAUNCHKIT_SERVICE_LEASE_S", lambda name: _number(name, 30, 1, 3600)),
     "manifest": ("LAUNCHKIT_MANIFEST", lambda name: os.environ.get(name) or None),
     "device_policy": ("LAUNCHKIT_DEVICE_POLICY", lambda name: _choice(name, _DEVICE_POLICIES)),
     "toolchain_policy": (
@@ -137,7 +180,7 @@ class Variable:
 
     name: str
     text: str | None
-    """What the environment says; None where it says nothing."""
+    """What the environment says, of a secret only that it is set; None where it says nothing."""
     value: Any
     """What launchkit makes of it; None too where it cannot."""
     error: str | None
@@ -150,10 +193,13 @@ def variables() -> tuple[Variable, ...]:
 
 
 def _variable(name: str, read: Callable[[str], Any]) -> Variable:
+    text, hidden = os.environ.get(name), name in _SECRETS
+    shown = HIDDEN if hidden and text else text
     try:
-        return Variable(name, os.environ.get(name), read(name), None)
+        value = read(name)
     except UsageError as error:
-        return Variable(name, os.environ.get(name), None, str(error))
+        return Variable(name, shown, None, str(error))
+    return Variable(name, shown, HIDDEN if hidden and value else value, None)
 
 
 def unknown_variables() -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def active_store() -> ConfigStore:
     Where the user's cache directory cannot be a store, it is one in memory, with a warning.
 
     Raises:
-        StoreError: LAUNCHKIT_STORE names a place that cannot be opened.
+        StoreError: LAUNCHKIT_STORE or LAUNCHKIT_SERVICE names a place that cannot be opened.
     """
     global _store
     with _lock:
@@ -44,7 +44,7 @@ def _open_default() -> ConfigStore:
     try:
         return open_store()
     except StoreError as error:
-        if settings.current().store is not None:
+        if settings.current().store is not None or settings.current().service is not None:
             raise
         logger.warning("tuned configs are kept for this process only: %s", error)
         return MemoryStore()

@@ -12,11 +12,23 @@ from launchkit.configs import TunedRecord, merge_records
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 
 MissReason: TypeAlias = Literal[
-    "absent", "toolchain", "bad-document", "newer-schema", "foreign", "unreadable"
+    "absent",
+    "toolchain",
+    "bad-document",
+    "newer-schema",
+    "foreign",
+    "unreadable",
+    "unreachable",
+    "slow",
+    "refused",
+    "bad-answer",
+    "unsigned",
 ]
 """absent: nothing stored; toolchain: only for other versions; bad-document: not a valid
-document; newer-schema: written by a later launchkit; foreign: of another kernel or device;
-unreadable: the system refused to read it."""
+document; newer-schema: written by a later launchkit; foreign: of another kernel, device or key;
+unreadable: the system refused to read it. Of a service: unreachable: it is down, or has not answered
+lately; slow: no whole answer in time; refused: it answered with an error; bad-answer: with what is
+no answer to this; unsigned: not signed by whom it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,9 @@ class ConfigStore(abc.ABC):
         True if it will be there for later processes; False if only this one can get it back.
         """
 
+    def offer(self, record: TunedRecord) -> None:  # noqa: B027 - most stores have no use for it
+        """Hear of a record that a layer before this one keeps; one that shares such, passes it on."""
+
     def put_all(self, records: Iterable[TunedRecord]) -> list[TunedRecord]:
         """Put each record; return those that will not be there for later processes.
 
@@ -87,6 +102,14 @@ class ConfigStore(abc.ABC):
     def read_only(self) -> bool:
         """Whether it is for reading only: ``put`` then keeps nothing for later processes."""
         return False
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether looking through all of it takes a network."""
+        return False
+
+    def take_time(self) -> None:  # noqa: B027 - most stores never hurry
+        """Hear that no launch waits for what is asked next: what hurries need not."""
 
     def records_of(self, kernel_name: str, key: LaunchKey | None = None) -> Iterator[TunedRecord]:
         """Yield every readable record of kernels of this declared name, in a stable order.

@@ -15,7 +15,8 @@ from launchkit.store.base import ConfigStore, MemoryStore, Miss, StoreHealth
 class LayeredStore(ConfigStore):
     """The records of several stores: ``layers`` in order of asking, the first hit is the answer.
 
-    Only the first layer that is not read-only is written to; a hit below it is not copied up, so
+    Only the first layer that is not read-only is written to, and the layers behind it are offered
+    what it was given, for a service to share; a hit below it is not copied up, so
     that what a share corrects is seen by everyone at their next start. Where every layer is
     read-only, what is put lasts as long as the process. A layer that is layered itself is taken
     apart. Raises UsageError for no layer at all.
@@ -56,16 +57,24 @@ class LayeredStore(ConfigStore):
     def put(self, record: TunedRecord) -> bool:
         """Merge ``record`` into the first layer that is not read-only; False if there is none."""
         writable = self.writable
-        if writable is not None:
-            return writable.put(record)
-        self._kept.put(record)
-        return False
+        if writable is None:
+            self._kept.put(record)
+            return False
+        kept = writable.put(record)
+        for layer in self._behind(writable):
+            layer.offer(record)
+        return kept
 
     def put_all(self, records: Iterable[TunedRecord]) -> list[TunedRecord]:
         """Put each record as ``put`` does; return those that only this process can get back."""
-        if self.writable is not None:
-            return self.writable.put_all(records)
-        return super().put_all(records)
+        writable = self.writable
+        if writable is None:
+            return super().put_all(records)
+        given = list(records)
+        for layer in self._behind(writable):
+            for record in given:
+                layer.offer(record)
+        return writable.put_all(given)
 
     def records(self) -> Iterator[TunedRecord]:
         """Yield every readable record, each identity once: the upper layer's."""
@@ -78,6 +87,16 @@ class LayeredStore(ConfigStore):
     def holds(self, record: TunedRecord) -> bool:
         """Tell whether some layer has exactly this record."""
         return any(layer.holds(record) for layer in self._asked())
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether some layer is."""
+        return any(layer.is_remote for layer in self.layers)
+
+    def take_time(self) -> None:
+        """Let every layer take its time."""
+        for layer in self.layers:
+            layer.take_time()
 
     def where(self, record: TunedRecord) -> str:
         """Say in a few words which layer has this record; the empty text if none has, by now."""
@@ -94,7 +113,9 @@ class LayeredStore(ConfigStore):
         written = next((each for each in found if not each.read_only), None)
         return StoreHealth(
             self.describe(),
-            sum(1 for _ in self.records()),
+            sum(each.records for each in found)
+            if self.is_remote
+            else sum(1 for _ in self.records()),
             lasting=any(each.lasting for each in found) if written is None else written.lasting,
             unwritable=None if written is None else written.unwritable,
             broken=tuple(chain.from_iterable(each.broken for each in found)),
@@ -102,6 +123,9 @@ class LayeredStore(ConfigStore):
             read_only=written is None,
             layers=found,
         )
+
+    def _behind(self, writable: ConfigStore) -> tuple[ConfigStore, ...]:
+        return self.layers[self.layers.index(writable) + 1 :]
 
     def _asked(self) -> tuple[ConfigStore, ...]:
         return (self._kept, *self.layers) if self.read_only else self.layers
@@ -150,6 +174,15 @@ class ReadOnlyStore(ConfigStore):
     def records_of(self, kernel_name: str, key: LaunchKey | None = None) -> Iterator[TunedRecord]:
         """Yield every readable record of kernels of this name (and key)."""
         return self._store.records_of(kernel_name, key)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the store is."""
+        return self._store.is_remote
+
+    def take_time(self) -> None:
+        """Let the store take its time."""
+        self._store.take_time()
 
     def holds(self, record: TunedRecord) -> bool:
         """Tell whether ``get`` would return exactly this record; it counts no miss."""

@@ -59,7 +59,7 @@ def open_store(place: Place | Sequence[Place] | None = None) -> ConfigStore:
     order; the first that is not ``ro:`` (before a path or URL: read-only) is written to, and
     directories behind it are only read. ``registered:`` stands for the directories of
     installed packages (``registered_places``). None is LAUNCHKIT_STORE, or else the user's
-    cache directory and ``registered:``.
+    cache directory and ``registered:``, and behind them LAUNCHKIT_SERVICE.
 
     Raises StoreError for a place that cannot be a store.
     """
@@ -74,9 +74,11 @@ def open_store(place: Place | Sequence[Place] | None = None) -> ConfigStore:
 
 def _parts(place: object) -> Sequence[object]:
     if place is None:
+        service = settings.current().service
+        behind = () if service is None else (service,)
         if settings.current().store is None:
-            return (Path(default_place()), REGISTERED)
-        place = default_place()
+            return (Path(default_place()), REGISTERED, *behind)
+        return (*_parts(default_place()), *behind)
     if isinstance(place, str):
         return [part.strip() for part in place.split(",")] if "," in place else (place,)
     if isinstance(place, (list, tuple)) and place:

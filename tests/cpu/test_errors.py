@@ -40,6 +40,7 @@ MADE = [
     errors.TimelineError("a.sqlite", "it is empty", "Export it again."),
     errors.UnfingerprintableError("key", "no text"),
     errors.StoreError("no such place"),
+    errors.ServiceError("https://host/team", "refused", "refused it", status=429, retry_after_s=2),
     errors.BadDocumentError("a.json", "not JSON", newer=True),
     errors.BadBundleError("a.bundle", "entry 2 is broken"),
     errors.BadLockError("launchkit.lock", "its digest differs"),

@@ -1,0 +1,164 @@
+"""Many records at once: bundles down and up, snapshots, and what they are worth. Under client.py.
+
+Bundles are not signed. Where only signed records count, a bundle tells which there are, and each
+is looked up with its signature.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from urllib.parse import quote
+
+from launchkit.configs import TunedRecord
+from launchkit.errors import BadDocumentError, ServiceError
+from launchkit.service import protocol
+from launchkit.service.client_answers import Trust
+from launchkit.service.client_link import Link, read_message
+from launchkit.service.client_transport import Answer
+from launchkit.service.client_writes import Writer
+from launchkit.store import bundle, document
+
+_BATCH = 512
+
+
+class Bulk:
+    """Lists of records from and to one namespace."""
+
+    def __init__(self, link: Link, trust: Trust, writer: Writer) -> None:
+        self._link, self._trust, self._writer = link, trust, writer
+
+    def listed(self, kernel_name: str | None, timeout_s: float) -> tuple[TunedRecord, ...]:
+        """Return the namespace's records, or those of kernels of one name. Raises ServiceError."""
+        query = "" if kernel_name is None else f"?kernel={quote(kernel_name, safe='')}"
+        path = protocol.namespace_path(self._link.address.namespace, f"/bundle{query}")
+        found = self._parsed(self._download(path, timeout_s))
+        if self._trust.secret is None:
+            return found
+        return tuple(self._signed(found, timeout_s))
+
+    def snapshot(self, digest: str, timeout_s: float) -> tuple[TunedRecord, ...]:
+        """Return a snapshot's records, which its digest vouches for. Raises ServiceError."""
+        path = protocol.namespace_path(
+            self._link.address.namespace, f"/snapshots/{quote(digest, safe='')}"
+        )
+        answer = self._download(path, timeout_s)
+        plain = answer.body
+        if plain.startswith(b"\x1f\x8b"):
+            plain = self._unpacked(plain)
+        if hashlib.sha256(plain).hexdigest() != digest:
+            raise self._error("foreign", f"answered with another snapshot than {digest[:12]}…")
+        return self._parsed(Answer(answer.status, answer.headers, plain))
+
+    def send(
+        self, records: Sequence[TunedRecord], timeout_s: float
+    ) -> tuple[list[TunedRecord], ServiceError | None]:
+        """Merge records into the namespace; return those it did not take, and the last reason."""
+        refused: list[TunedRecord] = []
+        problem: ServiceError | None = None
+        several = iter(records)
+        while batch := list(islice(several, _BATCH)):
+            if self._trust.secret is not None:
+                left, why = self._send_each(batch, timeout_s)
+            else:
+                left, why = self._send_bundle(batch, timeout_s)
+            refused += left
+            problem = why or problem
+        return refused, problem
+
+    def _send_bundle(
+        self, batch: list[TunedRecord], timeout_s: float
+    ) -> tuple[list[TunedRecord], ServiceError | None]:
+        try:
+            known = [record for record in batch if record.toolchain.known]
+            answer = self._link.ask(
+                "POST",
+                protocol.namespace_path(self._link.address.namespace, "/bundle"),
+                body=bundle.dump(known, compress=True),
+                headers={"Content-Type": protocol.MEDIA_BUNDLE, "Content-Encoding": "gzip"},
+                timeout_s=timeout_s,
+            )
+            if answer.status != 200:
+                raise self._error("refused", f"refused a bundle ({answer.status})")
+            done = read_message(answer, protocol.ImportAnswer, self._link.address.text)
+        except ServiceError as error:
+            return batch, error
+        if not done.refused and len(known) == len(batch):
+            return [], None
+        return self._send_each(batch, timeout_s)  # to know which, and why
+
+    def _send_each(
+        self, batch: list[TunedRecord], timeout_s: float
+    ) -> tuple[list[TunedRecord], ServiceError | None]:
+        refused, problem = [], None
+        for record in batch:
+            try:
+                self._writer.send(record, timeout_s)
+            except ServiceError as error:
+                refused.append(record)
+                problem = error
+                if error.reason in ("unreachable", "slow"):
+                    return [*refused, *batch[batch.index(record) + 1 :]], problem
+        return refused, problem
+
+    def _download(self, path: str, timeout_s: float) -> Answer:
+        answer = self._link.ask(
+            "GET",
+            path,
+            timeout_s=timeout_s,
+            limit_bytes=protocol.BUNDLE_LIMIT_BYTES,
+            takes_gzip=True,
+        )
+        if answer.status != 200:
+            raise self._error("refused", f"has no such records ({answer.status})")
+        return answer
+
+    def _parsed(self, answer: Answer) -> tuple[TunedRecord, ...]:
+        try:
+            return bundle.parse(answer.body, source=self._link.address.text).records
+        except BadDocumentError as error:
+            raise self._error("bad-answer", f"answered with a bad bundle: {error.reason}") from None
+
+    def _unpacked(self, data: bytes) -> bytes:
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+                plain = packed.read(protocol.BUNDLE_LIMIT_BYTES + 1)
+        except (EOFError, OSError) as error:
+            raise self._error("bad-answer", f"answered with broken gzip ({error})") from None
+        if len(plain) > protocol.BUNDLE_LIMIT_BYTES:
+            raise self._error("bad-answer", "answered with too large a bundle")
+        return plain
+
+    def _signed(self, listed: Sequence[TunedRecord], timeout_s: float) -> Iterator[TunedRecord]:
+        """Yield those that are stored with this team's signature."""
+        several = iter(listed)
+        while batch := list(islice(several, protocol.LOOKUP_LIMIT)):
+            wanted = tuple(protocol.wanted_record(record.identity) for record in batch)
+            answer = self._link.send_json(
+                "POST",
+                protocol.lookup_path(self._link.address.namespace),
+                protocol.LookupRequest(wanted=wanted),
+                timeout_s=timeout_s,
+                limit_bytes=protocol.ANSWER_LIMIT_BYTES,
+            )
+            found = read_message(answer, protocol.LookupAnswers, self._link.address.text)
+            for record, each in zip(batch, found.answers, strict=False):
+                yield from self._checked(record, each)
+
+    def _checked(
+        self, listed: TunedRecord, answer: protocol.LookupAnswer
+    ) -> tuple[TunedRecord, ...]:
+        if answer.document is None:
+            return ()
+        try:
+            (record,) = document.from_object(answer.document, source="the service").records
+            self._trust.check(record, answer.signature)
+        except (BadDocumentError, ServiceError, ValueError):
+            return ()
+        return (record,) if record.identity == listed.identity else ()
+
+    def _error(self, reason: str, what: str) -> ServiceError:
+        return ServiceError(self._link.address.text, reason, what)

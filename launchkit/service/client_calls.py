@@ -1,0 +1,74 @@
+"""Calls that no caller waits for beyond a deadline. Under client_link.py.
+
+Resolving a host's name cannot be interrupted, so it happens in a thread that can be left behind.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+MAX_THREADS = 4
+
+
+class _Task:
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.done = threading.Event()
+        self.abandoned = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            if not self.abandoned:
+                self.result = self.work()
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            self.error = error
+        self.done.set()
+
+
+class BoundedCalls:
+    """A few daemon threads, started when they are needed, that make calls for others."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self._threads = 0
+        self._idle = 0
+
+    def run(self, work: Callable[[], Any], timeout_s: float) -> Any:
+        """Return what ``work`` returns, or raise what it raises; TimeoutError after so long.
+
+        What has begun by then goes on, and its result is dropped.
+        """
+        task = _Task(work)
+        self._start_thread()
+        self._tasks.put(task)
+        if not task.done.wait(timeout_s):
+            task.abandoned = True
+            raise TimeoutError
+        if task.error is not None:
+            raise task.error
+        return task.result
+
+    def _start_thread(self) -> None:
+        with self._lock:
+            if self._idle > self._tasks.qsize() or self._threads >= MAX_THREADS:
+                return
+            self._threads += 1
+            self._idle += 1
+        threading.Thread(target=self._work, name=self._name, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            with self._lock:
+                self._idle -= 1
+            task.run()
+            del task
+            with self._lock:
+                self._idle += 1

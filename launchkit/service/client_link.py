@@ -1,0 +1,138 @@
+"""The client's link to one service: who is asked, with which token, and when not. Under client.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from launchkit import jsonio
+from launchkit.errors import BadDocumentError, ServiceError
+from launchkit.service import protocol
+from launchkit.service.client_address import Address
+from launchkit.service.client_breaker import CircuitBreaker
+from launchkit.service.client_transport import Answer, Call, Transport
+
+_SMALL_BYTES = 65536
+_WORTH_WAITING = {429, 503}
+_REFUSALS = {401, 403, 408, 429}
+
+
+class Link:
+    """Asks one service. Every method may be called from any thread.
+
+    ``reads`` and ``leases`` are the circuits of those requests; an open circuit costs nothing.
+    """
+
+    def __init__(self, address: Address, token: str | None, timeout_s: float) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._token = token
+        self._transport = Transport(address)
+        self.reads = CircuitBreaker(self._is_ready)
+        self.leases = CircuitBreaker(self._is_ready)
+
+    @property
+    def has_token(self) -> bool:
+        """Whether it may write at all."""
+        return self._token is not None
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        circuit: CircuitBreaker | None = None,
+        patient: bool = False,
+        timeout_s: float | None = None,
+        limit_bytes: int = _SMALL_BYTES,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        takes_gzip: bool = False,
+    ) -> Answer:
+        """Return an answer below 400, or one that says absent (404), held or changed (409, 412,
+        428).
+
+        ``circuit``: hears how it went, and unless ``patient`` forbids to ask while it is open.
+        Raises ServiceError for everything else.
+        """
+        if circuit is not None and circuit.is_open and not patient:
+            raise ServiceError(self.address.text, "unreachable", "has not answered lately")
+        sent = {**(headers or {}), **({} if self._token is None else protocol.bearer(self._token))}
+        call = Call(method, path, timeout_s or self.timeout_s, limit_bytes, sent, body, takes_gzip)
+        try:
+            answer = self._transport.send(call)
+            self._refuse_error(answer)
+        except ServiceError as error:
+            if circuit is not None and (error.status is None or not 400 <= error.status < 429):
+                circuit.failed(error.retry_after_s)
+            raise
+        if circuit is not None:
+            circuit.succeeded()
+        return answer
+
+    def send_json(self, method: str, path: str, message: BaseModel, **options: Any) -> Answer:
+        """Ask with a request of the protocol as the body."""
+        body = jsonio.dumps_compact(message.model_dump(mode="json"))
+        headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+        return self.ask(method, path, body=body, headers=headers, **options)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._transport.close()
+
+    def _is_ready(self) -> bool:
+        call = Call("GET", "/readyz", max(self.timeout_s, 2.0), _SMALL_BYTES, {})
+        with contextlib.suppress(ServiceError):
+            return self._transport.send(call).status == 200
+        return False
+
+    def _refuse_error(self, answer: Answer) -> None:
+        status = answer.status
+        if status < 400:
+            return
+        told = told_error(answer)
+        if told is None and status < 500 and status not in _REFUSALS:
+            raise ServiceError(
+                self.address.text,
+                "bad-answer",
+                f"answered {status} and nothing that a config service says",
+                status=status,
+            )
+        if status >= 500 or status in _REFUSALS or status in (400, 405, 413, 415, 422):
+            raise ServiceError(
+                self.address.text,
+                "refused",
+                f"refused it ({status}{'' if told is None else f': {told.message}'})",
+                status=status,
+                retry_after_s=_retry_after_s(answer),
+            )
+
+
+def told_error(answer: Answer) -> protocol.ErrorAnswer | None:
+    """Return what an answer above 399 says, if it is the service's own."""
+    try:
+        told: protocol.ErrorAnswer = read_message(answer, protocol.ErrorAnswer)
+    except ServiceError:
+        return None
+    return told
+
+
+def read_message(answer: Answer, kind: type[Any], place: str = "the service") -> Any:
+    """Return the message of the protocol in an answer; ServiceError for anything else."""
+    try:
+        raw = jsonio.loads(answer.body, source=place, limit_bytes=protocol.ANSWER_LIMIT_BYTES)
+        return kind.model_validate(raw)
+    except (BadDocumentError, ValidationError):
+        problem = f"answered {answer.status} with something else than {kind.__name__}"
+        raise ServiceError(place, "bad-answer", problem, status=answer.status) from None
+
+
+def _retry_after_s(answer: Answer) -> float | None:
+    """Return when to come back, in seconds; dates, which need equal clocks, are not taken."""
+    text = answer.headers.get("retry-after", "").strip()
+    if answer.status not in _WORTH_WAITING or not (text.isascii() and text.isdigit()):
+        return None
+    return float(text[:9])

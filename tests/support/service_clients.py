@@ -1,0 +1,33 @@
+"""Clients of a fake config service: quick ones, whose threads tests can wait for."""
+
+from __future__ import annotations
+
+from fake_service import TOKEN, FakeService
+from stored import RECORD
+
+from launchkit.service.client import ServiceStore
+from launchkit.store import Miss
+
+SECRET = b"sixteen bytes and more"
+DEADLINE_S = 0.2
+
+
+def client(service: FakeService | str, **changes) -> ServiceStore:
+    """A client with a token and a short deadline."""
+    url = service if isinstance(service, str) else service.url
+    return ServiceStore(url, **{"token": TOKEN, "timeout_s": DEADLINE_S, "lease_s": 1.0, **changes})
+
+
+def reason(store, record=RECORD) -> str:
+    """Why a store has no record of an identity; `hit` if it has exactly this one."""
+    found = store.get(*record.identity)
+    if isinstance(found, Miss):
+        return found.reason
+    assert found.identity == record.identity
+    return "hit"
+
+
+def settled(store: ServiceStore) -> ServiceStore:
+    """Wait until everything is sent."""
+    assert store.flush(10.0) == 0
+    return store
