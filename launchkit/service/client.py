@@ -199,6 +199,11 @@ class ServiceStore(ConfigStore):
         """Wait, at most so long, until all is sent that was put; return how much is not."""
         return self._queue.flush(timeout_s)
 
+    def close(self) -> None:
+        """Send nothing any more, and let go of every connection; records stay known."""
+        self._queue.close()
+        self._link.close()
+
     @property
     def unsent(self) -> int:
         """Records that wait to be sent."""
@@ -248,20 +253,19 @@ class ServiceStore(ConfigStore):
         wanted = protocol.wanted_record(identity)
         path = protocol.wanted_path(self._address.namespace, wanted)
         etag = self._etags.get(identity) if in_flight else None
-        answer = self._link.ask(
-            "GET",
-            f"{path}?toolchain={quote(wanted.toolchain, safe='')}",
-            circuit=self._link.reads,
-            patient=in_flight,
-            timeout_s=timeout_s,
-            limit_bytes=protocol.DOCUMENT_LIMIT_BYTES,
-            headers={} if etag is None else {"If-None-Match": protocol.quoted(etag)},
-        )
-        if answer.status == 304:
-            return None
-        if answer.status != 200:
-            return self._missed(answer)
-        record = self._trust.record(answer, identity)
+        with self._link.guarded(self._link.reads, patient=in_flight):
+            answer = self._link.ask(
+                "GET",
+                f"{path}?toolchain={quote(wanted.toolchain, safe='')}",
+                timeout_s=timeout_s,
+                limit_bytes=protocol.DOCUMENT_LIMIT_BYTES,
+                headers={} if etag is None else {"If-None-Match": protocol.quoted(etag)},
+            )
+            if answer.status == 304 and etag is not None:
+                return None
+            if answer.status != 200:
+                return self._missed(answer)
+            record = self._trust.record(answer, identity)
         self._remember(record, protocol.unquoted(answer.headers.get("etag", "")))
         return record
 
@@ -269,9 +273,10 @@ class ServiceStore(ConfigStore):
         told = told_error(answer)
         if answer.status == 404 and told is not None and told.code in ("absent", "toolchain"):
             return Miss("absent" if told.code == "absent" else "toolchain")
+        reason = "bad-answer" if told is None else "refused"
         said = "" if told is None else f": {told.message}"
-        what = f"refused it ({answer.status}{said})"
-        raise ServiceError(self._address.text, "refused", what, status=answer.status)
+        what = f"gave no record ({answer.status}{said})"
+        raise ServiceError(self._address.text, reason, what, status=answer.status)
 
     def _remember(self, record: TunedRecord, etag: str | None) -> None:
         before = self._known.get(*record.identity)

@@ -51,7 +51,8 @@ class Trust:
             (record,) = document.parse(answer.body, source=self.place).records
         except BadDocumentError as error:
             reason = "newer-schema" if error.newer else "bad-answer"
-            raise ServiceError(self.place, reason, error.reason, status=answer.status) from None
+            what = f"answered with no config document ({error.reason})"
+            raise ServiceError(self.place, reason, what, status=answer.status) from None
         except ValueError:
             what = "answered with other than one record"
             raise ServiceError(self.place, "bad-answer", what, status=answer.status) from None

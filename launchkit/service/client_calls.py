@@ -5,12 +5,15 @@ Resolving a host's name cannot be interrupted, so it happens in a thread that ca
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
 MAX_THREADS = 4
+IDLE_S = 30.0
+"""A thread that has had nothing to do for so long ends."""
 
 
 class _Task:
@@ -46,8 +49,13 @@ class BoundedCalls:
         What has begun by then goes on, and its result is dropped.
         """
         task = _Task(work)
-        self._start_thread()
-        self._tasks.put(task)
+        with self._lock:
+            self._tasks.put(task)
+            start = self._idle < self._tasks.qsize() and self._threads < MAX_THREADS
+            self._threads += start
+            self._idle += start
+        if start:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
         if not task.done.wait(timeout_s):
             task.abandoned = True
             raise TimeoutError
@@ -55,20 +63,25 @@ class BoundedCalls:
             raise task.error
         return task.result
 
-    def _start_thread(self) -> None:
-        with self._lock:
-            if self._idle > self._tasks.qsize() or self._threads >= MAX_THREADS:
-                return
-            self._threads += 1
-            self._idle += 1
-        threading.Thread(target=self._work, name=self._name, daemon=True).start()
-
     def _work(self) -> None:
-        while True:
-            task = self._tasks.get()
-            with self._lock:
-                self._idle -= 1
+        while (task := self._next()) is not None:
             task.run()
             del task
             with self._lock:
                 self._idle += 1
+
+    def _next(self) -> _Task | None:
+        """Wait for a task; None if there was none for long, and this thread is to end."""
+        with contextlib.suppress(queue.Empty):
+            task = self._tasks.get(timeout=IDLE_S)
+            with self._lock:
+                self._idle -= 1
+            return task
+        with self._lock:
+            with contextlib.suppress(queue.Empty):  # one that has just come
+                task = self._tasks.get_nowait()
+                self._idle -= 1
+                return task
+            self._threads -= 1
+            self._idle -= 1
+        return None

@@ -19,6 +19,7 @@ from launchkit.errors import ServiceError
 from launchkit.service import protocol
 from launchkit.service.client_link import Link, read_message, told_error
 from launchkit.service.client_queue import WriteBehind
+from launchkit.service.client_transport import Answer
 from launchkit.store.flights import Identity, Outcome, identity_digest
 
 _POLLS_PER_ACQUIRE = 4
@@ -154,15 +155,17 @@ class FleetFlights:
         path = protocol.lease_path(self._link.address.namespace, identity_digest(identity))
         # A secret of our own: asked again after a lost answer, the service knows us.
         secret = secrets.token_urlsafe(24)
-        answer = self._link.send_json(
-            "POST",
-            path,
-            message,
-            headers={protocol.HEADER_LEASE: secret},
-            circuit=self._link.leases,
-            patient=patient,
-            timeout_s=self.patience_s,
-        )
+        with self._link.guarded(self._link.leases, patient=patient):
+            answer = self._link.send_json(
+                "POST",
+                path,
+                message,
+                headers={protocol.HEADER_LEASE: secret},
+                timeout_s=self.patience_s,
+            )
+            return self._acquired(answer, path)
+
+    def _acquired(self, answer: Answer, path: str) -> Lease | protocol.LeaseState:
         if answer.status < 400:
             granted = read_message(answer, protocol.LeaseGranted, self._link.address.text)
             return Lease(self._link, path, granted.token, self._ttl_s)

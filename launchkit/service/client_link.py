@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -44,8 +44,6 @@ class Link:
         method: str,
         path: str,
         *,
-        circuit: CircuitBreaker | None = None,
-        patient: bool = False,
         timeout_s: float | None = None,
         limit_bytes: int = _SMALL_BYTES,
         headers: Mapping[str, str] | None = None,
@@ -55,23 +53,30 @@ class Link:
         """Return an answer below 400, or one that says absent (404), held or changed (409, 412,
         428).
 
-        ``circuit``: hears how it went, and unless ``patient`` forbids to ask while it is open.
         Raises ServiceError for everything else.
         """
-        if circuit is not None and circuit.is_open and not patient:
-            raise ServiceError(self.address.text, "unreachable", "has not answered lately")
         sent = {**(headers or {}), **({} if self._token is None else protocol.bearer(self._token))}
         call = Call(method, path, timeout_s or self.timeout_s, limit_bytes, sent, body, takes_gzip)
+        answer = self._transport.send(call)
+        self._refuse_error(answer)
+        return answer
+
+    @contextlib.contextmanager
+    def guarded(self, circuit: CircuitBreaker, *, patient: bool) -> Iterator[None]:
+        """Let a circuit hear how the asking in the ``with`` block goes.
+
+        Raises ServiceError while it is open, unless ``patient``.
+        """
+        if circuit.is_open and not patient:
+            raise ServiceError(self.address.text, "unreachable", "has not answered lately")
         try:
-            answer = self._transport.send(call)
-            self._refuse_error(answer)
+            yield
         except ServiceError as error:
-            if circuit is not None and (error.status is None or not 400 <= error.status < 429):
+            refused = error.status is not None and (error.status >= 500 or error.status == 429)
+            if refused or error.reason in ("unreachable", "slow", "bad-answer"):
                 circuit.failed(error.retry_after_s)
             raise
-        if circuit is not None:
-            circuit.succeeded()
-        return answer
+        circuit.succeeded()
 
     def send_json(self, method: str, path: str, message: BaseModel, **options: Any) -> Answer:
         """Ask with a request of the protocol as the body."""

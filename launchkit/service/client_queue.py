@@ -13,6 +13,8 @@ from launchkit.store.flights import Identity
 
 LIMIT = 1024
 """So many records wait at most; then the oldest is given up."""
+IDLE_S = 30.0
+"""The thread ends when it has had nothing to do for so long."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 
 Sent: TypeAlias = Literal["done", "later", "never", "stop"]
@@ -73,6 +75,14 @@ class WriteBehind:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def close(self) -> None:
+        """Take and send nothing any more."""
+        with self._changed:
+            self._stopped = True
+            self._waiting.clear()
+            self._then.clear()
+            self._changed.notify_all()
+
     def _add(self, record: TunedRecord) -> None:
         old = self._waiting.get(record.identity)
         self._waiting[record.identity] = record if old is None else merge_records(old, record)
@@ -84,18 +94,24 @@ class WriteBehind:
         self._changed.notify_all()
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
-                while (job := self._next()) is None:
-                    self._changed.wait(self._idle_s())
-                self._busy = True
+        while (job := self._wait()) is not None:
             job()
 
-    def _idle_s(self) -> float | None:
+    def _wait(self) -> Callable[[], None] | None:
+        """Return what to do next; None if there was nothing for long, and the thread is to end."""
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+            while (job := self._next()) is None:
+                if not self._changed.wait(self._idle_s()) and not self._waiting and not self._then:
+                    self._started = False
+                    return None
+            self._busy = True
+            return job
+
+    def _idle_s(self) -> float:
         if not self._waiting:
-            return None
+            return 0.0 if self._stopped else IDLE_S
         return max(0.0, (self._not_before_ns - clock.now_ns()) / 1e9)
 
     def _next(self) -> Callable[[], None] | None:

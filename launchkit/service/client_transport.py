@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -63,6 +64,8 @@ class Transport:
         self._pool: Any = self._httpcore.ConnectionPool(
             ssl_context=tls, max_connections=8, keepalive_expiry=KEPT_S, network_backend=backend
         )
+        # httpcore leaves the sockets of a pool that is dropped to the garbage collector.
+        weakref.finalize(self, self._pool.close)
 
     def send(self, call: Call) -> Answer:
         """Return the answer, whatever its status.

@@ -2,7 +2,8 @@
 
 Above the stores and below dispatch. Beside a DirectoryStore's documents, in ``.flights``, each key
 that is being tuned has a lock file, which is gone afterwards; for other stores only the threads
-of this process wait for each other. The kernel frees a killed holder's lock.
+of this process wait for each other. The kernel frees a killed holder's lock. A layer that is shared
+by machines brings its own flights (``SharedFlights``), which are entered last.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 from launchkit import clock, jsonio
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.store import files
-from launchkit.store.base import ConfigStore
+from launchkit.store.base import ConfigStore, Miss
 from launchkit.store.directory import DirectoryStore
 from launchkit.store.layered import LayeredStore
 
@@ -111,12 +112,15 @@ def flight(
     deadline_ns = clock.now_ns() + int(min(max(0.0, timeout_s), threading.TIMEOUT_MAX) * 1e9)
     with contextlib.ExitStack() as stack:
         outcome, depth = stack.enter_context(_turn(process, turn, deadline_ns))
-        if depth == 1 and isinstance(store, SharedFlights):
-            left_s = 0.0 if process.flying() > 1 else _seconds_to(deadline_ns)
-            outcome = stack.enter_context(store.enter_flight(identity, left_s))
+        own, behind = _shared(store)
+        if depth == 1:
+            outcome = _enter_shared(stack, process, own, identity, deadline_ns) or outcome
         if depth == 1 and folder is not None:
             path = folder / f"{digest}.lock"
             outcome = _enter(stack, process, path, deadline_ns) or outcome
+        # Last, so that of a machine one process asks; not at all where another has just tuned.
+        if depth == 1 and not (outcome == "waited" and _has(store, identity)):
+            outcome = _enter_shared(stack, process, behind, identity, deadline_ns) or outcome
         _tell(process, identity, outcome)
         yield outcome
 
@@ -132,6 +136,36 @@ def identity_digest(identity: Identity) -> str:
     kernel, device, toolchain, key = identity
     parts = [kernel.name, kernel.digest, device.slug, toolchain.text, key.digest]
     return hashlib.sha256(jsonio.dumps_compact(parts)).hexdigest()[:32]
+
+
+def _shared(store: ConfigStore) -> tuple[list[SharedFlights], list[SharedFlights]]:
+    """Return the store, if its flights reach further, and those of its layers whose flights do."""
+    own: list[SharedFlights] = [store] if isinstance(store, SharedFlights) else []
+    layers = store.layers if isinstance(store, LayeredStore) else ()
+    return own, [layer for layer in layers if isinstance(layer, SharedFlights)]
+
+
+def _enter_shared(
+    stack: contextlib.ExitStack,
+    process: _Process,
+    shared: list[SharedFlights],
+    identity: Identity,
+    deadline_ns: int,
+) -> Outcome | None:
+    """Enter flights that reach further; None if nobody else was at it."""
+    found: Outcome | None = None
+    for each in shared:
+        left_s = 0.0 if process.flying() > 1 else _seconds_to(deadline_ns)
+        outcome = stack.enter_context(each.enter_flight(identity, left_s))
+        found = found if outcome == "alone" else outcome
+    return found
+
+
+def _has(store: ConfigStore, identity: Identity) -> bool:
+    try:
+        return not isinstance(store.get(*identity), Miss)
+    except Exception:  # noqa: BLE001 - a store may fail in any way, a launch may not
+        return False
 
 
 def _folder(store: ConfigStore | None) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import socket
 import threading
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from launchkit.configs import TunedRecord, merge_records
-from launchkit.service import protocol, signing
+from launchkit.service import client, protocol, signing
 from launchkit.store import bundle, document
 
 TOKEN = "a-token-of-the-team"
@@ -90,10 +91,10 @@ class FakeService:
     def close(self) -> None:
         """Let go of everything at once, as a killed server does."""
         self.up = False
-        for each in [self._listener, *self._open]:
+        for each in [self._listener, *list(self._open)]:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        self._listener.close()
 
     def stored(self) -> list[TunedRecord]:
         with self._lock:
@@ -120,13 +121,16 @@ class FakeService:
             threading.Thread(target=self._connected, args=(connection,), daemon=True).start()
 
     def _connected(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError, ValueError), connection:
-            file = connection.makefile("rb")
+        with (
+            contextlib.suppress(OSError, ValueError),
+            connection,
+            connection.makefile("rb") as file,
+        ):
             while (asked := _read(file)) is not None:
                 self.asked.append(asked)
                 said = self._said(asked, connection)
                 if said is None:
-                    return
+                    break
                 connection.sendall(said if isinstance(said, bytes) else said.raw)
         self._open.discard(connection)
 
@@ -247,7 +251,7 @@ def _read(file) -> Asked | None:
     parts = urlsplit(target)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if headers.get("content-encoding") == "gzip":
-        body = __import__("gzip").decompress(body)
+        body = gzip.decompress(body)
     return Asked(method, unquote(parts.path), query, headers, body)
 
 
@@ -259,6 +263,8 @@ def running() -> Iterator[FakeService]:
         yield service
     finally:
         service.close()
+        for each in list(client._stores):
+            each.close()
 
 
 # -- ways to misbehave
