@@ -34,7 +34,7 @@ class Host:
     """One of a fleet: a store of its own before the service's."""
 
     def __init__(self, service, **changes):
-        self.shared = client(service, **{"timeout_s": 1.0, **changes})
+        self.shared = client(service, **{"timeout_s": 5.0, **changes})
         self.store = LayeredStore([MemoryStore(), self.shared])
         self.tuned = 0
 
