@@ -78,6 +78,9 @@ def command(
     write_rate: Annotated[
         float, typer.Option(min=0, help="Writes a second per token or address; 0: any.")
     ] = 500.0,
+    bundle_limit_mib: Annotated[
+        int, typer.Option(min=1, max=256, help="No larger bundle is taken or given, in MiB.")
+    ] = 64,
     audit_days: Annotated[
         int, typer.Option(min=0, help="Days that the audit log is kept; 0: for ever.")
     ] = 365,
@@ -99,7 +102,7 @@ def command(
     told = ServiceSettings(
         database_url(database), open_reads=open_reads, open_writes=open_writes,
         migrate=not no_migrate, rate_per_s=rate, writes_per_s=write_rate, audit_days=audit_days,
-        secure_cookies=secure_cookies,
+        secure_cookies=secure_cookies, bundle_limit_bytes=bundle_limit_mib * 2**20,
     )  # fmt: skip
     if not quiet:
         running.log_to_stderr()

@@ -162,6 +162,35 @@ def migrate(database: DatabaseUrl = None, as_json: AsJson = False) -> None:
         typer.echo(f"The {kind} database has schema {schema}.")
 
 
+def prune(
+    records_days: Annotated[
+        int | None, typer.Option(min=0, help="Delete records without a new result for so long.")
+    ] = None,
+    snapshots_days: Annotated[
+        int | None, typer.Option(min=0, help="Delete snapshots that are older.")
+    ] = None,
+    audit_days: Annotated[
+        int | None, typer.Option(min=0, help="Delete entries of the audit log that are older.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what is old, of what an option is given for. A running server may go on."""
+    if (records_days, snapshots_days, audit_days) == (None, None, None):
+        raise UsageError("nothing is to be deleted. Give --records-days, or another age.")
+    with _database(database) as opened:
+        from launchkit.service import retention
+
+        ages = retention.Ages(records_days, snapshots_days, audit_days)
+        counts = retention.prune(opened, ages, dry_run=dry_run, writer="command line")
+    if as_json:
+        echo_json({"deleted": {} if dry_run else counts, "found": counts})
+        return
+    for what, count in counts.items():
+        typer.echo(f"{what}: {count} {'would be ' if dry_run else ''}deleted")
+
+
 def _token_row(entry: Any, now_ms: int) -> dict[str, Any]:
     from launchkit.service.snapshots import utc_text
 

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
@@ -151,7 +151,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(BadDocumentError, bad)
     app.add_exception_handler(UsageError, bad)
     app.add_exception_handler(HTTPException, unserved)
-    for kind in (OperationalError, InterfaceError, PoolTimeoutError, DBAPIError):
+    for kind in (OperationalError, InterfaceError, PoolTimeoutError):
         app.add_exception_handler(kind, database)
     app.add_exception_handler(Exception, broken)
 

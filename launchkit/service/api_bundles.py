@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -30,8 +29,6 @@ KernelName = Annotated[
 ]
 DeviceName = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
 _BUNDLE: dict[str, Any] = {protocol.MEDIA_BUNDLE: {"schema": {"type": "string"}}}
-_LARGE = threading.BoundedSemaphore(2)
-"""So many bundles are made at once: each takes some times its size of memory."""
 
 
 @router.get(
@@ -84,9 +81,9 @@ def get_bundle(
     """Return the namespace's records as a bundle, of one kernel or device if that is asked for."""
     here = service(request)
     here.admit(request, "read", namespace)
-    with _LARGE, here.database.reading() as connection:
-        found = records.walk(connection, namespace, kernel, device)
-        data, _ = snapshots.packed(found, here.settings.bundle_limit_bytes)
+    asked = SnapshotRequest(kernel=kernel, device=device)
+    with snapshots.one_of_few(), here.database.reading() as connection:
+        data, _ = snapshots.packed(connection, namespace, asked, here.settings.bundle_limit_bytes)
     return _bundle(data, hashlib.sha256(data).hexdigest(), if_none_match, lasting=False)
 
 
@@ -140,7 +137,7 @@ def take_snapshot(
     """Keep what the namespace holds now, to be had by its digest for ever."""
     here = service(request)
     caller = here.admit(request, "write", namespace)
-    with _LARGE:
+    with snapshots.one_of_few():
         entry, new = snapshots.take(
             here.database, namespace, asked, caller.name, here.settings.bundle_limit_bytes
         )

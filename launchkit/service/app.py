@@ -43,7 +43,12 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     answers.install(app)
     for part in (api_records, api_leases, api_bundles, api_status):
         app.include_router(part.router)
-    app.add_middleware(Guard, settings=settings, answered=service.metrics.answered)
+    app.add_middleware(
+        Guard,
+        settings=settings,
+        answered=service.metrics.answered,
+        refuse_upload=service.auth.refuse_reader,
+    )
     return app
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import Row, Select, insert, select, update
 
 from launchkit import clock
 from launchkit.errors import UsageError
-from launchkit.service import protocol
+from launchkit.service import audit, protocol
 from launchkit.service.answers import Refused
 from launchkit.service.db import Database, NowMs
 from launchkit.service.options import ServiceSettings
@@ -69,6 +69,7 @@ def create_token(
     scope: Scope,
     allowed: Sequence[str] = (EVERYWHERE,),
     expires_days: float | None = None,
+    writer: str = "command line",
 ) -> str:
     """Make a token and return it: it cannot be shown again. Missing namespaces are made.
 
@@ -90,16 +91,21 @@ def create_token(
                 expires_ms=None if lasts_ms is None else NowMs() + lasts_ms,
             )
         )  # fmt: skip
+        detail = f"{name} ({token_id}) may {scope} in {', '.join(allowed)}"
+        audit.log(connection, "create-token", writer, detail=detail)
     return f"lk_{token_id}_{secret}"
 
 
-def revoke_token(database: Database, token_id: str) -> bool:
+def revoke_token(database: Database, token_id: str, writer: str = "command line") -> bool:
     """Revoke a token, given its id or all of it; False: there is none, or none in force."""
     found = _FORM.fullmatch(token_id)
-    wanted = tokens.c.id == (found[1] if found else token_id)
+    wanted_id = found[1] if found else token_id
     with database.writing() as connection:
-        revoked = update(tokens).where(wanted, tokens.c.revoked_ms.is_(None))
-        return connection.execute(revoked.values(revoked_ms=NowMs())).rowcount == 1
+        revoked = update(tokens).where(tokens.c.id == wanted_id, tokens.c.revoked_ms.is_(None))
+        if not connection.execute(revoked.values(revoked_ms=NowMs())).rowcount:
+            return False
+        audit.log(connection, "revoke-token", writer, detail=wanted_id)
+        return True
 
 
 def list_tokens(database: Database) -> list[TokenEntry]:
@@ -158,6 +164,11 @@ class Auth:
             "forbidden",
             f"this token does not allow {scope} there. Ask who runs the service for another one.",
         )
+
+    def refuse_reader(self, authorization: str | None) -> None:
+        """Raise Refused for who may write nowhere, given the Authorization header."""
+        caller = self.caller(token_in(authorization))
+        self.allow(caller, "write", caller.namespaces[0])
 
     def reads(self, caller: Caller, namespace: str) -> bool:
         """Tell whether the caller may read there."""

@@ -34,7 +34,7 @@ class Service:
         self.started_ns = clock.now_ns()
         self._requests = RateLimit(settings.rate_per_s)
         self._writes = RateLimit(settings.writes_per_s)
-        self._strangers = RateLimit(20.0)
+        self._guesses = RateLimit(settings.guesses_per_s)
         self._stop = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="launchkit-upkeep", daemon=True)
 
@@ -79,7 +79,7 @@ class Service:
             return self.auth.caller(token)
         except Exception:
             # Guessing is slowed down; who has a token never pays for it.
-            self._strangers.spend(address)
+            self._guesses.spend(address)
             raise
 
     def _keep(self) -> None:

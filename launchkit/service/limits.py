@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeAlias
 
+import anyio.to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from launchkit import clock
@@ -59,10 +60,17 @@ class RateLimit:
 class Guard:
     """ASGI middleware: numbers requests, reads bodies within limits, and writes the access log."""
 
-    def __init__(self, app: ASGIApp, settings: ServiceSettings, answered: Answered) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServiceSettings,
+        answered: Answered,
+        refuse_upload: Callable[[str | None], None],
+    ) -> None:
         self._app = app
         self._settings = settings
         self._answered = answered
+        self._refuse_upload = refuse_upload
         self._uploads = asyncio.Semaphore(2)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,12 +82,23 @@ class Guard:
         answer = _Answer(scope, send)
         try:
             if _is_bundle(scope["path"]) and scope["method"] == "POST":
-                async with self._uploads:
-                    await self._serve(scope, receive, answer)
+                await self._take_upload(scope, receive, answer)
             else:
                 await self._serve(scope, receive, answer)
         finally:
             answer.tell(self._answered)
+
+    async def _take_upload(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Take a bundle, two at a time; who may not write is told before a byte of it is read."""
+        shown = dict(scope["headers"]).get(b"authorization")
+        authorization = None if shown is None else shown.decode("latin-1")
+        try:
+            await anyio.to_thread.run_sync(self._refuse_upload, authorization)
+        except Refused as refused:
+            await refusal(refused, scope["launchkit_request"])(scope, receive, answer.send)
+            return
+        async with self._uploads:
+            await self._serve(scope, receive, answer)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         limit_bytes, timeout_s = self._limits(scope["path"])

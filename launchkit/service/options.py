@@ -26,6 +26,8 @@ class ServiceSettings:
     """Requests that are let through; twice as many at once."""
     writes_per_s: float = 500.0
     """Writes that are let through; twice as many at once."""
+    guesses_per_s: float = 20.0
+    """Tokens that are not in force, per address."""
     document_limit_bytes: int = protocol.DOCUMENT_LIMIT_BYTES
     bundle_limit_bytes: int = protocol.BUNDLE_LIMIT_BYTES // 4
     body_timeout_s: float = 30.0

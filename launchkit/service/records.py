@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Row, Select, bindparam, delete, select, update
+from sqlalchemy import Row, Select, bindparam, delete, func, select, update
 from sqlalchemy.engine import Connection
 
 from launchkit import jsonio
@@ -143,19 +143,33 @@ def read_record(row: Any) -> TunedRecord:
 
 def walk(
     connection: Connection, namespace: str, kernel_name: str | None, device: str | None
-) -> Iterator[TunedRecord]:
-    """Yield a namespace's records, of one kernel or device where that is asked for.
+) -> Iterator[tuple[TunedRecord, int]]:
+    """Yield a namespace's records and the size of each in bytes.
 
-    Raises Refused where there is no such namespace.
+    Of one kernel or device where that is asked for. Raises Refused where there is no such
+    namespace.
     """
     require_namespace(connection, namespace)
-    query = select(records.c.document).where(records.c.namespace == namespace)
-    if kernel_name is not None:
-        query = query.where(records.c.kernel_name == audit.plain(kernel_name, 200))
-    if device is not None:
-        query = query.where(records.c.device == device)
+    query = select(records.c.document).where(*_of(namespace, kernel_name, device))
     for row in connection.execution_options(yield_per=500).execute(query):
-        yield read_record(row)
+        yield read_record(row), len(row.document)
+
+
+def count(
+    connection: Connection, namespace: str, kernel_name: str | None, device: str | None
+) -> int:
+    """Return how many records ``walk`` would yield."""
+    query = select(func.count()).select_from(records)
+    return connection.execute(query.where(*_of(namespace, kernel_name, device))).scalar_one()
+
+
+def _of(namespace: str, kernel_name: str | None, device: str | None) -> list[Any]:
+    found = [records.c.namespace == namespace]
+    if kernel_name is not None:
+        found.append(records.c.kernel_name == audit.plain(kernel_name, 200))
+    if device is not None:
+        found.append(records.c.device == device)
+    return found
 
 
 def require_namespace(connection: Connection, namespace: str) -> None:

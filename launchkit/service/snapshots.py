@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import gzip
 import hashlib
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterator
 
 from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
-from launchkit.configs import TunedRecord
 from launchkit.errors import UsageError
 from launchkit.service import audit
 from launchkit.service.answers import Refused
 from launchkit.service.db import Database, NowMs
 from launchkit.service.protocol import SnapshotEntry, SnapshotRequest
-from launchkit.service.records import require_namespace, walk
+from launchkit.service.records import count, require_namespace, walk
 from launchkit.service.tables import snapshots
 from launchkit.store import bundle
 
+_LEAST_BYTES = 400
+"""No record takes less of a bundle."""
+_MAKING = threading.BoundedSemaphore(2)
+"""Making a bundle takes some times its size of memory."""
+_PATIENCE_S = 2.0
 
-def packed(records: Iterable[TunedRecord], limit_bytes: int) -> tuple[bytes, int]:
+
+@contextlib.contextmanager
+def one_of_few() -> Iterator[None]:
+    """Let two large bundles be made at a time. Raises Refused where others are at it for long."""
+    if not _MAKING.acquire(timeout=_PATIENCE_S):
+        raise Refused(
+            "too-many", "other bundles are being made. Ask again later.", retry_after_s=5.0
+        )
+    try:
+        yield
+    finally:
+        _MAKING.release()
+
+
+def packed(
+    connection: Connection, namespace: str, asked: SnapshotRequest, limit_bytes: int
+) -> tuple[bytes, int]:
     """Return records as a bundle, and how many they are. Raises Refused for too many."""
-    found = []
-    for record in records:
+    # Told by the index where a bundle cannot hold so many, whatever is in them.
+    if count(connection, namespace, asked.kernel, asked.device) * _LEAST_BYTES > limit_bytes:
+        raise _too_large(limit_bytes)
+    found, size = [], 0
+    for record, size_bytes in walk(connection, namespace, asked.kernel, asked.device):
         found.append(record)
-        # A record takes some hundred bytes at least: no need to collect what cannot fit.
-        if len(found) * 400 > limit_bytes:
+        size += size_bytes
+        if size > limit_bytes:
             raise _too_large(limit_bytes)
     try:
         data = bundle.dump(found)
@@ -43,13 +68,12 @@ def take(
 ) -> tuple[SnapshotEntry, bool]:
     """Keep what a namespace holds now; the same content is one snapshot. True: it is new."""
     with database.reading() as connection:
-        records = walk(connection, namespace, asked.kernel, asked.device)
-        data, count = packed(records, limit_bytes)
+        data, stored = packed(connection, namespace, asked, limit_bytes)
     digest = hashlib.sha256(data).hexdigest()
     row = {
         "namespace": namespace,
         "digest": digest,
-        "records": count,
+        "records": stored,
         "size_bytes": len(data),
         "writer": audit.plain(writer, 120),
         "created_ms": NowMs(),

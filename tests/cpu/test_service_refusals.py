@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from stored import RECORD, record_for
 from launchkit import jsonio
 from launchkit.keys import KernelId, Toolchain
 from launchkit.service import protocol, signing
+from launchkit.store import bundle
 
 
 @pytest.fixture
@@ -105,6 +107,13 @@ def test_a_request_that_is_no_json_is_refused(served, body):
     answer = served.send("POST", "/lookup", content=body, headers=headers)
     assert answer.status_code in (400, 422)
     assert answer.json()["code"] in ("bad-request", "invalid")
+
+
+def test_a_bundle_that_unpacks_to_too_much_is_refused(served, monkeypatch):
+    monkeypatch.setattr(bundle, "LIMIT_BYTES", 2**20)
+    answer = served.send("POST", "/bundle", content=gzip.compress(b"0" * 2**21))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert "unpacks" in answer.json()["message"]
 
 
 def test_an_unknown_field_of_a_request_is_refused(served):

@@ -71,7 +71,9 @@ def serving(database_url: str, **options: Any) -> Iterator[Served]:
 
     from launchkit.service.app import create_app
 
-    settings = ServiceSettings(database_url, **{"flush_s": 0.05, "threads": 4, **options})
+    settings = ServiceSettings(
+        database_url, **{"flush_s": 0.05, "threads": 4, "guesses_per_s": 0.0, **options}
+    )
     app = create_app(settings)
     config = uvicorn.Config(app, port=0, log_config=None, access_log=False)
     server = uvicorn.Server(config)
