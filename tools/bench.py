@@ -16,6 +16,7 @@ from launchkit.tools import (
     bench_copy,
     bench_differential,
     bench_fuzz,
+    bench_import,
     bench_indices,
     bench_layer,
     bench_libraries,
@@ -46,6 +47,7 @@ app.command("layer")(bench_layer.layer)
 app.command("libraries")(bench_libraries.libraries)
 app.command("differential")(bench_differential.differential)
 app.command("fuzz")(bench_fuzz.fuzz)
+app.command("import")(bench_import.import_)
 app.command("soak")(bench_soak.soak)
 app.command("store")(bench_store.store)
 app.command("warm")(bench_warm.warm)

@@ -1,0 +1,65 @@
+"""``launchkit bench import``: time and memory of reading a large capture. A command.
+
+Exit codes: 0 measured, 2 bad use.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from launchkit.tools.bench_output import (
+    AsJson,
+    Output,
+    benchmark,
+    check_at_least,
+    check_output,
+    give,
+    plain_table,
+    print_title,
+    wide_console,
+)
+
+_LEGEND = (
+    "Medians of times, largest peaks. import: read_timeline; summaries: tables by range, function "
+    "and kernel, and kernels by range. Peaks are resident memory of the whole process."
+)
+
+
+def import_(
+    rows: Annotated[int, typer.Option(help="Rows of ranges, calls and GPU work.")] = 5_000_000,
+    repeats: Annotated[int, typer.Option(help="How often the export is imported.")] = 3,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Import a synthetic Nsight Systems export of many rows: seconds and peak memory."""
+    check_at_least("--rows", rows, 1)
+    check_at_least("--repeats", repeats, 1)
+    check_output(output)
+    module = benchmark("timeline_import")
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("writing, then importing", total=rows * (1 + repeats))
+        document = module.measure(rows, repeats, lambda done: progress.advance(task, done))
+    give(document, show, as_json, output)
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print the result as a table: a line for each stage."""
+    console, facts = wide_console(), document["machine"]
+    size = document["file_bytes"] / 2**20
+    print_title(
+        console,
+        f"{document['rows']:,} rows, {size:,.0f} MiB of SQLite ({facts['cpu']}, {facts['cores']} cores)",
+    )
+    table = plain_table()
+    for heading in ("stage", "seconds", "peak MiB", "rows a second"):
+        table.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
+    for stage in ("import", "summaries"):
+        seconds, peak = document[f"{stage}_s"], document[f"{stage}_peak_bytes"] / 2**20
+        rate = f"{document['rows'] / seconds:,.0f}" if seconds else "-"
+        table.add_row(stage, f"{seconds:.1f}", f"{peak:,.0f}", rate)
+    console.print(table)
+    console.print(_LEGEND, highlight=False, markup=False)
