@@ -18,8 +18,7 @@ from launchkit.profiling.timeline.nsys_about import (
 from launchkit.profiling.timeline.nsys_calls import CALLS, read_calls, read_overheads
 from launchkit.profiling.timeline.nsys_devices import place_devices
 from launchkit.profiling.timeline.nsys_directory import DirectoryTables
-from launchkit.profiling.timeline.nsys_gpu import GRAPHS, KERNELS, read_gpu
-from launchkit.profiling.timeline.nsys_gpu import TABLES as GPU_TABLES
+from launchkit.profiling.timeline.nsys_gpu import GRAPHS, KERNELS, OF_KIND, read_gpu
 from launchkit.profiling.timeline.nsys_owners import Pids
 from launchkit.profiling.timeline.nsys_ranges import TABLE as RANGES
 from launchkit.profiling.timeline.nsys_ranges import read_ranges
@@ -27,7 +26,6 @@ from launchkit.profiling.timeline.nsys_sqlite import SqliteTables
 from launchkit.profiling.timeline.nsys_tables import Export, Progress, Tables
 from launchkit.profiling.timeline.partners import with_partners
 
-GPU = {kind: table for table, kind in GPU_TABLES.items()}
 _SOURCES = {"ranges": RANGES, "calls": CALLS}
 
 
@@ -53,24 +51,23 @@ def read_nsys(path: Path, progress: Progress | None = None) -> Timeline:
 
 def _timeline(export: Export, form: Format) -> Timeline:
     metadata = read_metadata(export)
-    gpu, calls = read_gpu(export), read_calls(export)
+    made = {"gpu": _distinct(export, "gpu", read_gpu(export))}
+    made["calls"] = _distinct(export, "calls", read_calls(export))
     ranges, nvtx_threads = read_ranges(export, metadata.duration_ns)
+    made["ranges"] = _distinct(export, "ranges", ranges)
+    del ranges
     overheads = read_overheads(export)
-    listed, threads = read_processes(export), pl.concat([read_threads(export), nvtx_threads])
-    pids = Pids((gpu, calls, ranges, overheads))
+    pids = Pids((*made.values(), overheads))
     if pids.shared:
         export.warn(f"several machines or containers have processes with the pids {pids.shared}")
-    gpu, devices = place_devices(export, pids.of(gpu))
-    _warn_of_absences(export)
-    read_diagnostics(export)
-    made = {
-        "ranges": _distinct(export, "ranges", pids.of(ranges)),
-        "calls": _distinct(export, "calls", pids.of(calls)),
-        "gpu": _distinct(export, "gpu", gpu),
-    }
-    del ranges, calls, gpu
+    for table in made:
+        made[table] = _renumbered(pids, table, made[table])
+    made["gpu"], devices = place_devices(export, made["gpu"])
     crossed = crossing(made["ranges"])
     export.counts.add(RANGES, noted={"crossing another of their thread and domain": crossed})
+    _warn_of_absences(export)
+    read_diagnostics(export)
+    listed, threads = read_processes(export), pl.concat([read_threads(export), nvtx_threads])
     processes = _seen(export, pids, listed, made)
     timeline = Timeline(
         source=metadata.source(export.path, form, host_only=not made["gpu"].height),
@@ -82,7 +79,14 @@ def _timeline(export: Export, form: Format) -> Timeline:
         counts=export.counts,
         warnings=tuple(export.warnings),
     )
-    return with_partners(timeline, CALLS, GPU)
+    del made
+    return with_partners(timeline, CALLS, OF_KIND)
+
+
+def _renumbered(pids: Pids, table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return ``frame`` with process numbers, still sorted."""
+    numbered = pids.of(frame)
+    return table_of(table, numbered) if pids.mixed else numbered
 
 
 def _distinct(export: Export, table: str, frame: pl.DataFrame) -> pl.DataFrame:
@@ -90,7 +94,7 @@ def _distinct(export: Export, table: str, frame: pl.DataFrame) -> pl.DataFrame:
     made = table_of(table, frame)
     kept, doubled = cleaning.without_duplicates(made.drop(made.columns[0]), keys)
     for kind, count in doubled.group_by("kind").len().iter_rows():
-        source = _SOURCES.get(table) or GPU[kind]
+        source = _SOURCES.get(table) or OF_KIND[kind]
         export.counts.add(source, used=-count, dropped={"equal to another": count})
     return table_of(table, kept) if doubled.height else made
 

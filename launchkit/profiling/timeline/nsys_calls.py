@@ -5,9 +5,13 @@ from __future__ import annotations
 import polars as pl
 
 from launchkit.profiling.timeline import cleaning
-from launchkit.profiling.timeline.nsys_owners import owner, thread
+from launchkit.profiling.timeline.model import CALL_KINDS, CALL_LAYERS
+from launchkit.profiling.timeline.nsys_owners import UNKNOWN, owner, thread
 from launchkit.profiling.timeline.nsys_tables import Export
 from launchkit.profiling.timeline.vocabulary import api_name, call_kind, call_layer
+
+NO_NAME = "[unknown]"
+"""The name of what has none in StringIds."""
 
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 OVERHEADS = "CUPTI_ACTIVITY_KIND_OVERHEAD"
@@ -33,23 +37,26 @@ _UNNAMED = (0, 1)
 
 def read_calls(export: Export) -> pl.DataFrame:
     """Return the API calls, in the columns of the model; owners stand for processes."""
-    rows = _timed(export.read(CALLS, _COLUMNS))
-    rows = cleaning.intervals(rows, CALLS, export.counts)
-    names = _names(export, rows)
+    names = _Names(export)
+    calls = pl.concat([_calls(export, piece, names) for piece in export.pieces(CALLS, _COLUMNS)])
+    names.warn_of_unknown_launches()
+    nameless, homeless = pl.col("name") == NO_NAME, pl.col("process") == UNKNOWN
+    noted = calls.select(nameless.sum().alias("nameless"), homeless.sum().alias("homeless"))
     export.counts.add(
         CALLS,
         noted={
-            "with a name that is not in StringIds": rows.join(
-                names.filter(pl.col("name") == "[unknown]"),
-                on="nameId",
-                how="semi",
-                nulls_equal=True,
-            ).height,
-            "without a thread": rows.filter(pl.col("process") < 0).height,
+            "with a name that is not in StringIds": noted["nameless"].item(),
+            "without a thread": noted["homeless"].item(),
         },
     )
-    rows = rows.join(names, on="nameId", how="left", maintain_order="left", nulls_equal=True)
-    layer = pl.col("eventClass").replace_strict(_LAYERS, default=None, return_dtype=pl.String)
+    return calls
+
+
+def _calls(export: Export, rows: pl.DataFrame, names: _Names) -> pl.DataFrame:
+    rows = cleaning.intervals(_timed(rows), CALLS, export.counts)
+    functions = names.of(rows)
+    rows = rows.join(functions, on="nameId", how="left", maintain_order="left", nulls_equal=True)
+    layer = pl.col("eventClass").replace_strict(_LAYERS, default=None, return_dtype=CALL_LAYERS)
     return rows.select(
         "process",
         "thread",
@@ -57,8 +64,8 @@ def read_calls(export: Export) -> pl.DataFrame:
         "end_ns",
         "name",
         "kind",
-        correlation=correlation(),
         layer=pl.coalesce(layer, "layer"),
+        correlation=correlation(),
         returned="returnValue",
     )
 
@@ -97,17 +104,36 @@ def _timed(rows: pl.DataFrame) -> pl.DataFrame:
     return named.rename({"start": "start_ns", "end": "end_ns"}).drop("globalTid")
 
 
-def _names(export: Export, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``nameId``, ``name``, ``kind`` and ``layer`` of every function that is called."""
-    ids = export.named(rows.select("nameId").unique(maintain_order=True), "nameId", "given")
-    given = [name or "[unknown]" for name in ids["given"].to_list()]
-    unknown = sorted({api_name(name) for name in given if call_kind(name) == "unknown_launch"})
-    if unknown:
-        export.warn(
-            f"API functions that look like launches and are not known: {', '.join(unknown)}"
+class _Names:
+    """Name, kind and layer of every function that is called, found once each."""
+
+    def __init__(self, export: Export) -> None:
+        self._export = export
+        self._known = _functions(pl.DataFrame(schema={"nameId": pl.Int64, "given": pl.String}))
+
+    def of(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return ``nameId``, ``name``, ``kind`` and ``layer`` of the functions in ``rows`` and before."""
+        ids = rows.select("nameId").unique(maintain_order=True)
+        new = ids.join(
+            self._known, on="nameId", how="anti", nulls_equal=True, maintain_order="left"
         )
+        if new.height:
+            given = _functions(self._export.named(new, "nameId", "given"))
+            self._known = pl.concat([self._known, given])
+        return self._known
+
+    def warn_of_unknown_launches(self) -> None:
+        """Name the functions that look like launches and are not in the vocabulary."""
+        unknown = self._known.filter(pl.col("kind") == "unknown_launch")["name"].unique().sort()
+        if len(unknown):
+            listed = ", ".join(unknown.to_list())
+            self._export.warn(f"API functions that look like launches and are not known: {listed}")
+
+
+def _functions(ids: pl.DataFrame) -> pl.DataFrame:
+    given = [name or NO_NAME for name in ids["given"].to_list()]
     return ids.select("nameId").with_columns(
         name=pl.Series([api_name(name) for name in given], dtype=pl.String),
-        kind=pl.Series([call_kind(name) for name in given], dtype=pl.String),
-        layer=pl.Series([call_layer(name) for name in given], dtype=pl.String),
+        kind=pl.Series([call_kind(name) for name in given], dtype=CALL_KINDS),
+        layer=pl.Series([call_layer(name) for name in given], dtype=CALL_LAYERS),
     )

@@ -23,17 +23,17 @@ def place_devices(export: Export, gpu: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
     if parts.height:
         export.warn("several CUDA devices are parts of one GPU (MIG): devices keep their ordinals")
         places = places.clear()
-    moved = gpu.join(
-        places.rename({"pid": "process", "cudaId": "device"}),
-        on=["process", "device"],
-        how="left",
-        maintain_order="left",
-    )
+    moved = _moved(gpu, places) if places.height else gpu.with_columns(gpuId=pl.lit(None, pl.Int64))
     _warn_of_shared(export, moved)
     by_ordinal = pl.coalesce("cuDevice", "id") if not places.height else pl.col("id")
     moved = moved.with_columns(device=pl.coalesce("gpuId", "device")).drop("gpuId")
     names = gpus.select(device=by_ordinal, name="name", sm_count="smCount").drop_nulls("device")
     return moved, _used(export, moved, names.unique("device", keep="first", maintain_order=True))
+
+
+def _moved(gpu: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    by_process = places.rename({"pid": "process", "cudaId": "device"})
+    return gpu.join(by_process, on=["process", "device"], how="left", maintain_order="left")
 
 
 def _warn_of_shared(export: Export, moved: pl.DataFrame) -> None:

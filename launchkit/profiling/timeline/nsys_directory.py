@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ _SUFFIXES: Mapping[str, DirectoryFormat] = {
     ".feather": "nsys-arrow",
     ".ipc": "nsys-arrow",
 }
-_FAILURES = (OSError, ValueError, TypeError, pl.exceptions.PolarsError)
+_ROWS_A_PIECE = 500_000
 
 
 class DirectoryTables:
@@ -44,29 +45,29 @@ class DirectoryTables:
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the columns of ``table``."""
-        return frozenset(self._frame(table, None).columns)
+        return frozenset(self._tried(table, lambda lazy: lazy.collect_schema()))
 
-    def read(self, table: str, columns: Mapping[str, Any], progress: Progress) -> pl.DataFrame:
-        """Return ``columns`` of ``table`` in the order of the file."""
-        frame = self._frame(table, [name for name in columns if name in self.columns(table)])
-        made = [_typed(frame, name, dtype) for name, dtype in columns.items()]
-        try:
-            frame = frame.select(made)
-        except _FAILURES as error:
-            raise self._unreadable(table, error) from None
-        progress(table, frame.height, frame.height)
-        return frame
+    def pieces(
+        self, table: str, columns: Mapping[str, Any], progress: Progress
+    ) -> Iterator[pl.DataFrame]:
+        """Yield ``columns`` of ``table`` in the order of the file."""
+        schema: pl.Schema = self._tried(table, lambda lazy: lazy.collect_schema())
+        if not schema.keys() & columns.keys():
+            return
+        made = [_typed(schema, name, dtype) for name, dtype in columns.items()]
+        rows = self._tried(table, lambda lazy: lazy.select(pl.len()).collect().item())
+        for start in range(0, rows, _ROWS_A_PIECE):
+            wanted = partial(_piece, start=start, columns=made)
+            yield self._tried(table, wanted)
+            progress(table, min(start + _ROWS_A_PIECE, rows), rows)
 
     def close(self) -> None:
         """Nothing is kept open."""
 
-    def _frame(self, table: str, columns: list[str] | None) -> pl.DataFrame:
-        path = self._files[table]
+    def _tried(self, table: str, ask: Callable[[pl.LazyFrame], Any]) -> Any:
+        """Return what ``ask`` makes of a table, or raise TimelineError for a file that is damaged."""
         try:
-            if path.suffix.lower() == ".parquet":
-                lazy = pl.scan_parquet(path, glob=False)
-                return lazy.head(0).collect() if columns is None else lazy.select(columns).collect()
-            return _arrow(path) if columns is None else _arrow(path).select(columns)
+            return ask(_scanned(self._files[table]))
         except BaseException as error:
             # A damaged file may make polars panic, which is no Exception.
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -81,11 +82,17 @@ class DirectoryTables:
         )
 
 
-def _arrow(path: Path) -> pl.DataFrame:
+def _piece(lazy: pl.LazyFrame, start: int, columns: list[pl.Expr]) -> pl.DataFrame:
+    return lazy.slice(start, _ROWS_A_PIECE).select(columns).collect()
+
+
+def _scanned(path: Path) -> pl.LazyFrame:
+    if path.suffix.lower() == ".parquet":
+        return pl.scan_parquet(path, glob=False)
     with path.open("rb") as file:
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
-        return pl.read_ipc(file) if is_file else pl.read_ipc_stream(file)
+        return pl.scan_ipc(path, glob=False) if is_file else pl.read_ipc_stream(file).lazy()
 
 
 def _files(path: Path) -> dict[str, Path]:
@@ -98,10 +105,7 @@ def _files(path: Path) -> dict[str, Path]:
     return {entry.stem: entry for entry in entries if entry.suffix.lower() in _SUFFIXES}
 
 
-def _typed(frame: pl.DataFrame, name: str, dtype: Any) -> pl.Expr:
-    if name not in frame.columns:
-        return pl.lit(None, dtype=dtype).alias(name)
-    given = frame.schema[name]
-    if dtype == pl.String and given == pl.Binary:
+def _typed(schema: pl.Schema, name: str, dtype: Any) -> pl.Expr:
+    if name not in schema or (dtype == pl.String and schema[name] == pl.Binary):
         return pl.lit(None, dtype=dtype).alias(name)
     return pl.col(name).cast(dtype, strict=False)

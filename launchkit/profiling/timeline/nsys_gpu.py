@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import polars as pl
 
 from launchkit.profiling.timeline import cleaning
-from launchkit.profiling.timeline.nsys_calls import correlation
-from launchkit.profiling.timeline.nsys_owners import owner
+from launchkit.profiling.timeline.model import GPU_KINDS
+from launchkit.profiling.timeline.nsys_calls import NO_NAME, correlation
+from launchkit.profiling.timeline.nsys_owners import UNKNOWN, owner
 from launchkit.profiling.timeline.nsys_tables import Export
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -16,6 +17,7 @@ COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 TABLES = {KERNELS: "kernel", COPIES: "memcpy", SETS: "memset", GRAPHS: "graph"}
+OF_KIND = {kind: table for table, kind in TABLES.items()}
 _COMMON = (
     "start",
     "end",
@@ -34,21 +36,30 @@ _MORE: Mapping[str, tuple[str, ...]] = {
 }
 _COPY_KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 9: "Host-to-Host",
                10: "Peer-to-Peer"}  # fmt: skip
-_NO_NAME = "[unknown]"
 
 
 def read_gpu(export: Export) -> pl.DataFrame:
     """Return the GPU work, in the columns of the model; owners stand for processes."""
-    return pl.concat([_read(export, table) for table in TABLES])
+    copies = _copy_name(export)
+    work = pl.concat(
+        [
+            _work(export, table, piece, copies)
+            for table in TABLES
+            for piece in export.pieces(table, dict.fromkeys((*_COMMON, *_MORE[table]), pl.Int64))
+        ]
+    )
+    homeless = work.filter(pl.col("process") == UNKNOWN)
+    for kind, count in homeless.group_by("kind").len().iter_rows():
+        export.counts.add(OF_KIND[kind], noted={"without a process": count})
+    nameless = int((work["name"] == NO_NAME).sum())
+    export.counts.add(KERNELS, noted={"with a name that is not in StringIds": nameless})
+    return work
 
 
-def _read(export: Export, table: str) -> pl.DataFrame:
-    columns = dict.fromkeys((*_COMMON, *_MORE[table]), pl.Int64)
-    rows = export.read(table, columns).rename({"start": "start_ns", "end": "end_ns"})
+def _work(export: Export, table: str, rows: pl.DataFrame, copies: pl.Expr) -> pl.DataFrame:
+    rows = rows.rename({"start": "start_ns", "end": "end_ns"})
     rows = cleaning.intervals(rows, table, export.counts)
-    rows = _named(export, table, rows)
-    rows = rows.with_columns(process=owner("globalPid"))
-    export.counts.add(table, noted={"without a process": rows.filter(pl.col("process") < 0).height})
+    rows = _named(export, table, rows, copies).with_columns(process=owner("globalPid"))
     return rows.select(
         "process",
         "start_ns",
@@ -58,7 +69,7 @@ def _read(export: Export, table: str) -> pl.DataFrame:
         device=pl.col("deviceId").fill_null(0),
         context="contextId",
         stream="streamId",
-        kind=pl.lit(TABLES[table]),
+        kind=pl.lit(TABLES[table], GPU_KINDS),
         correlation=correlation(),
         graph_id=_graph(rows),
         bytes=pl.col("bytes") if "bytes" in rows.columns else pl.lit(None, pl.Int64),
@@ -74,11 +85,11 @@ def _graph(rows: pl.DataFrame) -> pl.Expr:
     return pl.coalesce(known, node)
 
 
-def _named(export: Export, table: str, rows: pl.DataFrame) -> pl.DataFrame:
+def _named(export: Export, table: str, rows: pl.DataFrame, copies: pl.Expr) -> pl.DataFrame:
     if table == KERNELS:
         return _kernels(export, rows)
     if table == COPIES:
-        text = _copy_name(export)
+        text = copies
     elif table == SETS:
         text = pl.lit("[CUDA memset]")
     else:
@@ -98,13 +109,10 @@ def _kernels(export: Export, rows: pl.DataFrame) -> pl.DataFrame:
         names = export.named(names, column, text)
     names = names.select(
         *ids,
-        name=pl.coalesce("short", "demangled", "mangled", pl.lit(_NO_NAME)),
-        full_name=pl.coalesce("demangled", "mangled", "short", pl.lit(_NO_NAME)),
+        name=pl.coalesce("short", "demangled", "mangled", pl.lit(NO_NAME)),
+        full_name=pl.coalesce("demangled", "mangled", "short", pl.lit(NO_NAME)),
     )
-    rows = rows.join(names, on=ids, how="left", maintain_order="left", nulls_equal=True)
-    nameless = int((rows["name"] == _NO_NAME).sum())
-    export.counts.add(KERNELS, noted={"with a name that is not in StringIds": nameless})
-    return rows
+    return rows.join(names, on=ids, how="left", maintain_order="left", nulls_equal=True)
 
 
 def _copy_name(export: Export) -> pl.Expr:

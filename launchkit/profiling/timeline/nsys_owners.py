@@ -39,6 +39,8 @@ class Pids:
         for each in sorted(owners - {UNKNOWN}):
             seen.setdefault(each & _MASK, []).append(each)
         self._kept = [each for same in seen.values() for each in same[1:]]
+        self.mixed = len({each >> _THREAD_BITS for each in owners - {UNKNOWN}}) > 1
+        """Whether there are several machines, so that the order of owners is not that of pids."""
         self.shared = sorted(pid for pid, same in seen.items() if len(same) > 1)
 
     def of(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import polars as pl
 
 from launchkit.profiling.timeline import cleaning
+from launchkit.profiling.timeline.model import RANGE_KINDS
 from launchkit.profiling.timeline.nsys_owners import owner, thread
 from launchkit.profiling.timeline.nsys_tables import Export
 
@@ -59,41 +61,66 @@ def read_ranges(export: Export, end_ns: int | None) -> tuple[pl.DataFrame, pl.Da
     ``end_ns``: when the capture ended. A push/pop or start/end range that has no end, or ends then,
     was never closed: old versions write the capture's end.
     """
-    rows = _texts(export, _with_roles(export, export.read(TABLE, _COLUMNS)))
-    told = rows["role"].is_in(_NO_EVENTS)
-    names = rows.filter(told)
+    roles = _Roles(export)
+    pieces = [_events(export, piece, roles) for piece in export.pieces(TABLE, _COLUMNS)]
+    names, events = (
+        pl.concat([names for names, _ in pieces]),
+        pl.concat([each for _, each in pieces]),
+    )
+    del pieces
+    roles.warn_of_unknown(export)
     export.counts.add(TABLE, read=names.height, used=names.height)
-    events = rows.filter(~told)
-    del rows
-    events = _closed(export, _cleaned(events), end_ns)
-    events = cleaning.intervals(events, TABLE, export.counts)
+    events = cleaning.intervals(_closed(export, events, end_ns), TABLE, export.counts)
     events = _domains(export, events, names)
     threads = names.filter(pl.col("role") == "thread")
     return _columns(events), threads.select("process", "thread", name="text")
 
 
-def _with_roles(export: Export, rows: pl.DataFrame) -> pl.DataFrame:
-    roles = _roles(export)
-    role = pl.col("eventType").replace_strict(
-        list(roles), list(roles.values()), default=None, return_dtype=pl.String
+def _events(export: Export, rows: pl.DataFrame, roles: _Roles) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows that only name something, and those that happened, in fewer columns."""
+    rows = roles.known(rows).with_columns(process=owner("globalTid"), thread=thread("globalTid"))
+    rows = _texts(export, rows)
+    told = rows["role"].is_in(_NO_EVENTS)
+    values = [pl.col(name).cast(pl.String) for name in (*_NUMBERS, *_REALS)]
+    payload = pl.coalesce(*values, "jsonText")
+    happened = _cleaned(rows.filter(~told)).with_columns(
+        payload=payload, kind=pl.col("role").cast(RANGE_KINDS)
     )
-    rows = rows.with_columns(role=role, process=owner("globalTid"), thread=thread("globalTid"))
-    unknown = rows.filter(pl.col("role").is_null())
-    if unknown.height:
-        types = sorted(unknown["eventType"].unique().to_list(), key=str)
-        export.warn(f"{unknown.height} NVTX events are of types that are not known: {types}")
-        dropped = {"of an unknown event type": unknown.height}
-        export.counts.add(TABLE, read=unknown.height, dropped=dropped)
-    return rows.filter(pl.col("role").is_not_null())
+    unused = [*_NUMBERS, *_REALS, "jsonText", "eventType", "globalTid"]
+    return rows.filter(told).drop(unused), happened.drop(*unused, "role")
 
 
-def _roles(export: Export) -> dict[int, str]:
-    named = export.read("ENUM_NSYS_EVENT_TYPE", {"id": pl.Int64, "name": pl.String}).drop_nulls()
-    roles = {number: role for role, number in _ROLES.values()}
-    for number, name in named.iter_rows():
-        if name in _ROLES:
-            roles[number] = _ROLES[name][0]
-    return roles
+class _Roles:
+    """What each event type stands for, and the types that are not known, with their rows."""
+
+    def __init__(self, export: Export) -> None:
+        columns = {"id": pl.Int64, "name": pl.String}
+        named = export.read("ENUM_NSYS_EVENT_TYPE", columns).drop_nulls()
+        self._of = {number: role for role, number in _ROLES.values()}
+        self._of |= {
+            number: _ROLES[name][0] for number, name in named.iter_rows() if name in _ROLES
+        }
+        self._unknown: Counter[int | None] = Counter()
+
+    def known(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of known types, with their ``role``."""
+        role = pl.col("eventType").replace_strict(
+            list(self._of), list(self._of.values()), default=None, return_dtype=pl.String
+        )
+        rows = rows.with_columns(role=role)
+        unknown = rows["role"].is_null()
+        if unknown.any():
+            self._unknown.update(rows.filter(unknown)["eventType"].to_list())
+            rows = rows.filter(~unknown)
+        return rows
+
+    def warn_of_unknown(self, export: Export) -> None:
+        """Count the rows of types that are not known, and name the types."""
+        rows = self._unknown.total()
+        export.counts.add(TABLE, read=rows, dropped={"of an unknown event type": rows})
+        if rows:
+            types = sorted(self._unknown, key=str)
+            export.warn(f"{rows} NVTX events are of types that are not known: {types}")
 
 
 def _texts(export: Export, rows: pl.DataFrame) -> pl.DataFrame:
@@ -125,7 +152,7 @@ def _closed(export: Export, events: pl.DataFrame, end_ns: int | None) -> pl.Data
     last_ns = latest if end_ns is None else end_ns
     end = pl.col("end_ns")
     open_ = end.is_null() if end_ns is None else end.is_null() | (end >= end_ns - _SLACK_NS)
-    open_ = open_ & (pl.col("role") != "mark")
+    open_ = open_ & (pl.col("kind") != "mark")
     events = events.with_columns(closed=~open_)
     events = events.with_columns(
         end_ns=pl.when(end.is_null() & open_)
@@ -165,7 +192,6 @@ def _last(names: pl.DataFrame, role: str, keys: list[str], name: str) -> pl.Data
 
 
 def _columns(events: pl.DataFrame) -> pl.DataFrame:
-    values = [pl.col(name).cast(pl.String) for name in (*_NUMBERS, *_REALS)]
     short = pl.col("text").str.replace(_INSTANCE, "")
     made = events.select(
         "process",
@@ -176,9 +202,9 @@ def _columns(events: pl.DataFrame) -> pl.DataFrame:
         "end_ns",
         "closed",
         "end_thread",
+        "kind",
+        "payload",
         name=short,
         full_name=pl.when(short != pl.col("text")).then("text"),
-        kind=pl.col("role"),
-        payload=pl.coalesce(*values, "jsonText"),
     )
     return made if made["full_name"].count() else made.drop("full_name")

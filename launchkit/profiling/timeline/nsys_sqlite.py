@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,17 +43,18 @@ class SqliteTables:
         """Return the columns of ``table``."""
         return frozenset(row[1] for row in self._all(f"PRAGMA table_info({_quoted(table)})"))
 
-    def read(self, table: str, columns: Mapping[str, Any], progress: Progress) -> pl.DataFrame:
-        """Return ``columns`` of ``table`` in the order of the file, read in pieces."""
+    def pieces(
+        self, table: str, columns: Mapping[str, Any], progress: Progress
+    ) -> Iterator[pl.DataFrame]:
+        """Yield ``columns`` of ``table`` in the order of the file."""
         there = self.columns(table)
         known = {name: dtype for name, dtype in columns.items() if name in there}
         missing = [
-            pl.lit(None, dtype=columns[name]).alias(name) for name in columns if name not in there
+            pl.lit(None, dtype).alias(name) for name, dtype in columns.items() if name not in there
         ]
-        if not known:
-            return pl.DataFrame(schema=dict(columns))
-        pieces = [pl.DataFrame(schema=known), *self._pieces(table, known, progress)]
-        return pl.concat(pieces).with_columns(missing).select(*columns)
+        if known:
+            for piece in self._read(table, known, progress):
+                yield piece.with_columns(missing).select(*columns)
 
     def close(self) -> None:
         """Close the file, and delete the copy that was read instead of it."""
@@ -78,9 +79,9 @@ class SqliteTables:
         rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         return [name for (name,) in rows if isinstance(name, str)]
 
-    def _pieces(
+    def _read(
         self, table: str, columns: Mapping[str, Any], progress: Progress
-    ) -> Iterable[pl.DataFrame]:
+    ) -> Iterator[pl.DataFrame]:
         rows, done = self._height(table), 0
         listed = ", ".join(_quoted(name) for name in columns)
         try:

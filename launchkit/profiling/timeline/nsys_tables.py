@@ -7,13 +7,15 @@ empty, and a column that a schema does not have yet is read as null.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import polars as pl
 
 from launchkit.errors import TimelineError
 from launchkit.profiling.timeline.counts import RowCounts
+
+_FEW_PLACES = 100_000
 
 Progress = Callable[[str, int, int], None]
 """Told after every piece: the table that is read, its rows so far, its rows in all."""
@@ -44,8 +46,13 @@ class Tables(Protocol):
     def columns(self, table: str) -> frozenset[str]:
         """Return the columns of a table that is there."""
 
-    def read(self, table: str, columns: Mapping[str, Any], progress: Progress) -> pl.DataFrame:
-        """Return ``columns`` of a table that is there, each in its type; nulls for what is not."""
+    def pieces(
+        self, table: str, columns: Mapping[str, Any], progress: Progress
+    ) -> Iterator[pl.DataFrame]:
+        """Yield ``columns`` of a table that is there piece by piece, each column in its type.
+
+        A column that is not there, and a value of another type, is null.
+        """
 
     def close(self) -> None:
         """Let go of the file."""
@@ -63,7 +70,8 @@ class Export:
         self._names = plain_names(tables.names)
         if not _EXPORT_ONLY & set(self._names):
             raise _not_an_export(path, sorted(tables.names))
-        self.strings = self._strings()
+        self._strings = self._read_strings()
+        self._dense = _dense(self._strings)
 
     def has(self, table: str) -> bool:
         """Return whether ``table`` is there with the columns of its contract."""
@@ -80,14 +88,26 @@ class Export:
         return frozenset() if name is None else self._tables.columns(name)
 
     def read(self, table: str, columns: Mapping[str, Any]) -> pl.DataFrame:
-        """Return ``columns`` of ``table``, empty where it is absent; values of a wrong type are null."""
-        if not self.has(table):
-            return pl.DataFrame(schema=dict(columns))
-        return self._tables.read(self._names[table], columns, self._progress)
+        """Return ``columns`` of a small ``table``, empty where it is absent."""
+        return pl.concat(self.pieces(table, columns))
+
+    def pieces(self, table: str, columns: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
+        """Yield ``columns`` of ``table`` in pieces, the first one empty; values of a wrong type are null.
+
+        Pieces keep memory bounded: each is brought to its last form before the next one is read.
+        """
+        yield pl.DataFrame(schema=dict(columns))
+        if self.has(table):
+            yield from self._tables.pieces(self._names[table], columns, self._progress)
 
     def named(self, frame: pl.DataFrame, column: str, name: str) -> pl.DataFrame:
         """Return ``frame`` with the text of the ids in ``column`` as ``name``, null where none is."""
-        texts = self.strings.rename({"id": column, "value": name})
+        if self._dense is not None:
+            ids = frame[column]
+            known = ids.is_between(0, len(self._dense) - 1).fill_null(False)
+            place = frame.select(pl.when(known).then(column)).to_series()
+            return frame.with_columns(self._dense.gather(place).alias(name))
+        texts = self._strings.rename({"id": column, "value": name})
         return frame.join(texts, on=column, how="left", maintain_order="left")
 
     def warn(self, warning: str) -> None:
@@ -95,9 +115,24 @@ class Export:
         if warning not in self.warnings:
             self.warnings.append(warning)
 
-    def _strings(self) -> pl.DataFrame:
+    def _read_strings(self) -> pl.DataFrame:
         frame = self.read("StringIds", {"id": pl.Int64, "value": pl.String})
         return frame.drop_nulls().unique("id", keep="first", maintain_order=True)
+
+
+def _dense(strings: pl.DataFrame) -> pl.Series | None:
+    """Return the texts with their ids as places, where that is not much more than there are texts.
+
+    A place is found at once, where a join reads all texts for every piece of a table.
+    """
+    ids = strings["id"]
+    lowest, highest = ids.min(), ids.max()
+    if not isinstance(lowest, int) or not isinstance(highest, int):
+        return None
+    if lowest < 0 or highest > 4 * len(ids) + _FEW_PLACES:
+        return None
+    places = pl.DataFrame({"id": pl.int_range(0, highest + 1, eager=True)})
+    return places.join(strings, on="id", how="left", maintain_order="left")["value"]
 
 
 def plain_names(names: Iterable[str]) -> dict[str, str]:

@@ -90,17 +90,33 @@ def range_kernel_summary(timeline: Timeline) -> pl.DataFrame:
     ranges belong to no thread and are left out.
     """
     stacked = timeline.ranges.filter(pl.col("kind") == "push_pop")
-    kernels = _kernels(timeline).select(*_KEY, "full_name", kernel="name", duration_ns=_DURATION)
+    ranges, range_names = _coded(stacked, ["name", "domain", "process", "thread"], "range_code")
+    kernels, kernel_names = _coded(_kernels(timeline), ["name", "full_name"], "kernel_code")
     calls = _launches(timeline)
+    # Numbers for names: there are several pairs for each kernel, one for every range around it.
     pairs = contained(stacked, calls)
-    pairs = pairs.join(calls.select("call_id", "correlation"), on="call_id")
-    named = stacked.select("range_id", "process", "thread", "name", "domain")
-    pairs = pairs.join(named, on="range_id").join(kernels, on=_KEY)
-    keys = ["name", "domain", "process", "thread", "kernel", "full_name"]
-    made = pairs.group_by(keys, maintain_order=True).agg(
+    launched = calls.select("call_id", *_KEY).join(
+        kernels.select(*_KEY, "kernel_code", duration_ns=_DURATION), on=_KEY
+    )
+    pairs = pairs.join(launched.drop(_KEY), on="call_id").drop("call_id")
+    pairs = pairs.join(ranges.select("range_id", "range_code"), on="range_id")
+    made = pairs.group_by("range_code", "kernel_code", maintain_order=True).agg(
         *_figures("duration_ns"), ranges=pl.col("range_id").n_unique()
     )
-    return _ordered(made, keys)
+    made = made.join(range_names, on="range_code").join(
+        kernel_names.rename({"name": "kernel"}), on="kernel_code"
+    )
+    keys = ["name", "domain", "process", "thread", "kernel", "full_name"]
+    return _ordered(made.drop("range_code", "kernel_code"), keys)
+
+
+def _coded(
+    frame: pl.DataFrame, keys: Sequence[str], code: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return ``frame`` with a number for each combination of ``keys``, and the combinations by number."""
+    names = frame.select(keys).unique(maintain_order=True).with_row_index(code)
+    coded = frame.join(names, on=list(keys), how="left", maintain_order="left", nulls_equal=True)
+    return coded, names
 
 
 def _kernels(timeline: Timeline) -> pl.DataFrame:
