@@ -14,6 +14,11 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
 
+def utc_ns() -> int:
+    """Return the UTC time in ns since 1970."""
+    return time.time_ns()
+
+
 def utc_text() -> str:
     """Return the current time as records and documents hold it: ``2026-01-31T23:59:59Z``."""
     return f"{utc_now():%Y-%m-%dT%H:%M:%SZ}"
@@ -40,6 +45,10 @@ class TickRate:
     def ns_per_tick(self) -> float:
         """Return the ns of one tick, as the mean since the first measurement."""
         return _rate(self._start, self._pair())
+
+    def moment(self) -> tuple[int, int]:
+        """Return the time in ns and the counter, of one moment."""
+        return self._pair()
 
     def _wait(self, since: tuple[int, int]) -> tuple[int, int]:
         while now_ns() - since[0] < self.FIRST_NS:

@@ -9,18 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from launchkit.profiling.calibration import Calibration, Cost
 from launchkit.profiling.launch_profile import LaunchProfile
 from launchkit.profiling.ranges import annotate
-from launchkit.profiling.rows import LaunchRow, OpRow, PhaseFigures, RangeRow, ThreadRow
+from launchkit.profiling.rows import (
+    GroupRow,
+    LaunchRow,
+    OpRow,
+    PhaseFigures,
+    ProcessRow,
+    RangeRow,
+    ThreadRow,
+)
 
 if TYPE_CHECKING:
     from launchkit.profiling.recorder import profile_launches
 
 __all__ = [
+    "Calibration",
+    "Cost",
+    "GroupRow",
     "LaunchProfile",
     "LaunchRow",
     "OpRow",
     "PhaseFigures",
+    "ProcessRow",
     "RangeRow",
     "ThreadRow",
     "annotate",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import statistics
 from array import array
 from types import ModuleType
 from typing import Any
 
 from launchkit import clock
 from launchkit.profiling import tally as tally_module
-from launchkit.profiling.open_ranges import OpenRanges
+from launchkit.profiling.calibration import ROUNDS, Calibration, Cost, cost_of
+from launchkit.profiling.open_ranges import NamedRanges, OpenRanges, RangeCosts
+from launchkit.profiling.range_costs import range_costs
 from launchkit.profiling.series import PHASES, REPLAY_PHASES, Times
 from launchkit.profiling.tally import Batch, Subject, Tally
-
-_CALIBRATION_ROUNDS = 301
 
 # Kinds of records, as in profile.h.
 _FAST, _, _FAILED, _REPLAYED, _REPLAY, _FAILED_REPLAY = range(6)
@@ -38,27 +37,38 @@ def _tick_rate(extension: ModuleType) -> clock.TickRate:
 class CoreRecording:
     """Fills a tally from what the C core has recorded."""
 
-    def __init__(self, tally: Tally, extension: ModuleType, hostonly: Any) -> None:
+    def __init__(
+        self, tally: Tally, extension: ModuleType, hostonly: Any, sample_every: int = 1
+    ) -> None:
         self._tally = tally
         self._hostonly = hostonly
         self._rate = _tick_rate(extension)
         self._names: list[str] = [""]
         self._numbers: dict[str, int] = {}
+        named = NamedRanges(tally) if sample_every > 1 else None
         self._recorder: Any = extension.LaunchRecorder(
-            self._number_of, tally.thread, tally.samples_per_row, tally_module.MAX_SAMPLES
+            self._number_of,
+            tally.thread,
+            tally.samples_per_row,
+            tally_module.MAX_SAMPLES,
+            sample_every,
+            *(() if named is None else (named.locate,)),
         )
-        self.ranges = OpenRanges(tally, self._recorder.set_range)
+        self._costs = RangeCosts()
+        self.ranges = named or OpenRanges(tally, self._recorder.set_range, self._costs)
 
-    def start(self) -> tuple[float, float]:
-        """Begin; return the ns that recording puts into the time of a launch, and all it adds."""
+    def start(self) -> Calibration:
+        """Begin, and return what recording costs."""
         self._tally.refresh = self._fetch
         self._hostonly.watch_mode(self._set_host_only)
-        between, added = self._recorder.start(_CALIBRATION_ROUNDS)
-        ticks = statistics.median(between)
-        self._recorder.ticks_per_read = round(ticks)
+        between, added = self._recorder.start(ROUNDS)
         ns_per_tick = self._rate.ns_per_tick()
-        overhead_ns = _INTERVALS * self._recorder.ticks_per_read * ns_per_tick
-        return overhead_ns, statistics.median(added) * ns_per_tick
+        read, whole = (
+            cost_of([ticks * ns_per_tick for ticks in each]) for each in (between, added)
+        )
+        ticks_per_read = self._recorder.ticks_per_read = round(read.ns / ns_per_tick)
+        own = Cost(_INTERVALS * ticks_per_read * ns_per_tick, _INTERVALS * read.uncertainty_ns)
+        return Calibration(own, whole, *range_costs(self._costs, self._recorder.set_range))
 
     def stop(self) -> None:
         """End the recording."""
@@ -78,9 +88,11 @@ class CoreRecording:
         return number
 
     def _fetch(self) -> None:
-        for taken in self._recorder.take(self._rate.ns_per_tick()):
+        ns, ticks = self._rate.moment()
+        for taken in self._recorder.take(self._rate.ns_per_tick(), ticks, ns):
             self._add(*taken)
         self._tally.lost = self._recorder.lost
+        self._tally.seen = self._recorder.seen
 
     def _add(
         self,
@@ -92,6 +104,7 @@ class CoreRecording:
         host_only: int,
         launches: int,
         columns: tuple[tuple[float, bytes], ...],
+        started_ns: bytes,
     ) -> None:
         subject = Subject(self._names[kernel] or None, self._names[op] or None)
         total, *phases = (Times(launches, ns, _array(samples)) for ns, samples in columns)
@@ -103,6 +116,7 @@ class CoreRecording:
             {"driver": total} if kind == _REPLAYED else named,
             host_only=bool(host_only),
             failed=kind in (_FAILED, _FAILED_REPLAY),
+            started_ns=_array(started_ns),
         )
         self._tally.add(self._tally.node(range_number), batch)
 

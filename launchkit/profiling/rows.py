@@ -9,6 +9,7 @@ from typing import Any
 
 from launchkit.profiling.percentiles import percentile
 from launchkit.profiling.series import Series, Times
+from launchkit.profiling.tally import RangeTotal
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,26 @@ class _Figures:
     median_us: float | None
     p10_us: float | None
     p90_us: float | None
+    p99_us: float | None
 
 
 @dataclass(frozen=True)
 class _PhasedFigures(_Figures):
     phases: Mapping[str, PhaseFigures | None]
+
+    @property
+    def driver_us(self) -> float | None:
+        """Time in the driver's calls, of the launches whose phases are known; None: of none."""
+        found = self.phases.get("driver") or self.phases.get("launches")
+        return None if found is None else found.total_us
+
+    @property
+    def python_us(self) -> float | None:
+        """Time of the same launches outside the driver."""
+        if self.driver_us is None:
+            return None
+        others = [each for name, each in self.phases.items() if name not in ("driver", "launches")]
+        return sum(each.total_us for each in others if each is not None)
 
 
 # A dataclass takes the fields of its last base first.
@@ -84,9 +100,51 @@ class OpRow(_PhasedFigures, _OpInRange):
 class RangeRow(_Figures, _Range):
     """All launches inside the range ``path``, those in ranges nested in it included.
 
-    The fields are those of ``LaunchRow``, over all kernels. What replays of ops took besides
-    their launches is in ``total_us`` and in no percentile.
+    The fields up to ``p99_us`` are those of ``LaunchRow``, over all kernels; what replays of ops
+    took besides their launches is in ``total_us`` and in no percentile.
+
+    ``op`` is that of the innermost range that has one. ``calls``: how often the range was open and
+    was left. ``wall_us``: how long in all; ``exclusive_us``: of it, outside ranges inside. Of the
+    wall time, ``driver_us`` went into the driver's calls, ``unsplit_us`` into launches of which only
+    the whole is known, and ``python_us`` is the rest. ``wall_p50_us`` to ``wall_p99_us``: of one
+    call. A recording that samples launches takes no times of ranges: ``calls`` is 0, the rest None.
     """
+
+    op: str | None = None
+    calls: int = 0
+    wall_us: float | None = None
+    exclusive_us: float | None = None
+    driver_us: float | None = None
+    unsplit_us: float | None = None
+    python_us: float | None = None
+    wall_p50_us: float | None = None
+    wall_p90_us: float | None = None
+    wall_p99_us: float | None = None
+
+
+@dataclass(frozen=True)
+class GroupRow(_Figures):
+    """All launches of one ``group``: an op of ``annotate``, a layer, or a step.
+
+    The fields are those of ``LaunchRow``. Launches outside any are in the group None.
+    ``driver_us``: time in the driver's calls, of launches where that is known (None: of none).
+    ``wall_us``: of a step, how long its range was open.
+    """
+
+    group: str | int | None = None
+    driver_us: float | None = None
+    wall_us: float | None = None
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """What one process has launched; ``rank`` as its launcher said, None where it said none."""
+
+    pid: int
+    rank: int | None
+    launches: int
+    failed: int
+    total_us: float
 
 
 @dataclass(frozen=True)
@@ -110,7 +168,47 @@ def figures(series: Series) -> dict[str, Any]:
         "median_us": _quantile_us(ordered, 0.5),
         "p10_us": _quantile_us(ordered, 0.1),
         "p90_us": _quantile_us(ordered, 0.9),
+        "p99_us": _quantile_us(ordered, 0.99),
     }
+
+
+def range_figures(total: RangeTotal, launch_added_ns: float) -> dict[str, Any]:
+    """Return the fields of a ``RangeRow`` but for its names.
+
+    ``launch_added_ns``: what recording adds to each launch, which no visit's time has taken off.
+    """
+    visits, series = total.visits, total.series
+    made = figures(series)
+    if not visits.count:
+        return made
+    added_ns = series.launches * launch_added_ns
+    wall_ns = max(0.0, visits.ns - added_ns)
+    driver_ns, unsplit_ns = driver_split(series)
+    ordered, each_ns = sorted(visits.length_ns), added_ns / visits.count
+    return made | {
+        "calls": visits.count,
+        "wall_us": wall_ns / 1000,
+        "exclusive_us": _us(visits.ns - visits.within_ns - total.direct * launch_added_ns),
+        "driver_us": driver_ns / 1000,
+        "unsplit_us": unsplit_ns / 1000,
+        "python_us": _us(wall_ns - driver_ns - unsplit_ns),
+        "wall_p50_us": _quantile_us(ordered, 0.5, each_ns),
+        "wall_p90_us": _quantile_us(ordered, 0.9, each_ns),
+        "wall_p99_us": _quantile_us(ordered, 0.99, each_ns),
+    }
+
+
+def driver_split(series: Series) -> tuple[float, float]:
+    """Return the ns in the driver's calls, and those of launches of which only the whole is known."""
+    driver = series.phases.get("driver", Times())
+    if driver.launches >= series.launches:
+        return max(0.0, driver.ns), 0.0
+    known_ns = sum(times.ns for times in series.phases.values())
+    return max(0.0, driver.ns), max(0.0, series.total.ns - known_ns)
+
+
+def _us(ns: float) -> float:
+    return max(0.0, ns) / 1000
 
 
 def phased(series: Series, names: Sequence[str]) -> dict[str, Any]:
@@ -125,8 +223,8 @@ def _phase(times: Times) -> PhaseFigures:
     return PhaseFigures(times.launches, max(0.0, times.ns) / 1000, median_us)
 
 
-def _quantile_us(ordered: Sequence[int], fraction: float) -> float | None:
-    return max(0.0, percentile(ordered, fraction)) / 1000 if ordered else None
+def _quantile_us(ordered: Sequence[int], fraction: float, less_ns: float = 0) -> float | None:
+    return max(0.0, percentile(ordered, fraction) - less_ns) / 1000 if ordered else None
 
 
 def order(row: LaunchRow | OpRow | RangeRow) -> tuple[float, tuple[str, ...], bool, int]:
@@ -136,4 +234,7 @@ def order(row: LaunchRow | OpRow | RangeRow) -> tuple[float, tuple[str, ...], bo
 
 def row_dict(row: LaunchRow | OpRow | RangeRow) -> dict[str, Any]:
     """Return a row as JSON types."""
-    return {**dataclasses.asdict(row), "path": list(row.path)}
+    made = {**dataclasses.asdict(row), "path": list(row.path)}
+    if not isinstance(row, RangeRow):
+        made |= {"driver_us": row.driver_us, "python_us": row.python_us}
+    return made

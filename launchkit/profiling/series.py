@@ -35,15 +35,19 @@ class Series:
     """The launches of one subject in one range, in host ns without the recorder's share.
 
     ``total`` has every launch that returned, ``phases`` those whose phases are known; ``failed``
-    counts those that raised.
+    counts those that raised. Of each of ``total``'s samples ``started_ns`` has when it began,
+    ``thread`` its thread's number, and ``phase_at`` the place of its phases' samples, or -1.
     """
 
-    __slots__ = ("failed", "phases", "total")
+    __slots__ = ("failed", "phase_at", "phases", "started_ns", "thread", "total")
 
     def __init__(self) -> None:
         self.failed = 0
         self.total = Times()
         self.phases: dict[str, Times] = {}
+        self.started_ns = array("q")
+        self.thread = array("q")
+        self.phase_at = array("q")
 
     @property
     def launches(self) -> int:
@@ -60,6 +64,15 @@ class Series:
         for name, times in phases.items():
             self.phases.setdefault(name, Times()).take(times, room)
         return self.total.take(total, room)
+
+    def locate(self, started_ns: array[int], thread: int, phases: Mapping[str, Times]) -> None:
+        """Say when the samples that were added last began, on which thread, and with which phases."""
+        place, end = len(self.started_ns), len(self.total.samples)
+        known = min((len(self.phases[name].samples) for name in phases), default=0)
+        for sample in range(end - place):
+            self.started_ns.append(started_ns[sample] if sample < len(started_ns) else 0)
+            self.thread.append(thread)
+            self.phase_at.append(known - (end - place) + sample if phases else -1)
 
     def merge(self, other: Series) -> None:
         """Add the figures of ``other`` to these."""

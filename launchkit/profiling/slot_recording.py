@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
+import random
 from array import array
 from collections.abc import Callable
 
 from launchkit import clock
-from launchkit.profiling.open_ranges import OpenRanges
+from launchkit.profiling.calibration import ROUNDS, Calibration, Cost, cost_of
+from launchkit.profiling.open_ranges import NamedRanges, OpenRanges, RangeCosts
+from launchkit.profiling.range_costs import range_costs
 from launchkit.profiling.series import Times
 from launchkit.profiling.tally import Batch, Subject, Tally
 
 LaunchFn = Callable[..., object]
-
-_CALIBRATION_ROUNDS = 301
 
 
 class SlotRecording:
@@ -22,23 +22,29 @@ class SlotRecording:
     def __init__(
         self,
         tally: Tally,
-        open_ranges: OpenRanges,
         set_slot: Callable[[Callable[[LaunchFn, str], LaunchFn] | None], None],
         is_host_only: Callable[[], bool],
+        sample_every: int = 1,
     ) -> None:
         self._tally = tally
-        self.ranges = open_ranges
+        self._sample_every = sample_every
+        self._skip = random.randrange(2 * sample_every - 1)
+        self._costs = RangeCosts()
+        self.ranges: OpenRanges | NamedRanges = (
+            NamedRanges(tally) if sample_every > 1 else OpenRanges(tally, None, self._costs)
+        )
         self._set_slot = set_slot
         self._is_host_only = is_host_only
         self._overhead_ns = 0.0
 
-    def start(self) -> tuple[float, float]:
-        """Begin; return the ns that recording puts into the time of a launch, and all it adds."""
-        scratch = Tally(_CALIBRATION_ROUNDS)
-        trial = SlotRecording(scratch, OpenRanges(scratch), self._set_slot, self._is_host_only)
-        self._overhead_ns, added_ns = trial.calibrate()
+    def start(self) -> Calibration:
+        """Begin, and return what recording costs."""
+        scratch = Tally(ROUNDS)
+        trial = SlotRecording(scratch, self._set_slot, self._is_host_only)
+        launch, added = trial.calibrate()
+        self._overhead_ns = launch.ns
         self._set_slot(self.wrap)
-        return self._overhead_ns, added_ns
+        return Calibration(launch, added, *range_costs(self._costs))
 
     def stop(self) -> None:
         """End the recording."""
@@ -47,9 +53,12 @@ class SlotRecording:
     def wrap(self, fn: LaunchFn, kernel: str) -> LaunchFn:
         """Return ``fn`` timed as launches of ``kernel``."""
         now_ns, is_host_only, open_ranges = clock.now_ns, self._is_host_only, self.ranges
+        sampled = self._sample_every > 1
         subject, add, overhead_ns = Subject(kernel, None), self._tally.add, self._overhead_ns
 
         def timed(grid: object, /, *args: object, **kwargs: object) -> object:
+            if sampled and not open_ranges.kernels and not self._drawn():
+                return fn(grid, *args, **kwargs)
             if kernel in open_ranges.kernels:  # it is part of that launch
                 return fn(grid, *args, **kwargs)
             open_ranges.kernels.append(kernel)
@@ -63,7 +72,12 @@ class SlotRecording:
             else:
                 elapsed_ns = now_ns() - start_ns - overhead_ns
                 times = Times(1, elapsed_ns, array("q", (round(elapsed_ns),)))
-                batch = Batch(subject, open_ranges.thread, times, host_only=is_host_only())
+                thread, host_only, began_ns = (
+                    open_ranges.thread,
+                    is_host_only(),
+                    array("q", (start_ns,)),
+                )
+                batch = Batch(subject, thread, times, host_only=host_only, started_ns=began_ns)
                 add(open_ranges.innermost, batch)
                 return result
             finally:
@@ -71,16 +85,28 @@ class SlotRecording:
 
         return timed
 
-    def calibrate(self) -> tuple[float, float]:
-        """Return the ns that recording puts into the time of a launch, and adds to it in all."""
+    def _drawn(self) -> bool:
+        """Tell whether a launch is in the sample: a random one of so many, for they come in patterns.
+
+        Threads may draw at once; which of their launches are counted then is as random.
+        """
+        self._tally.seen += 1
+        self._skip -= 1
+        if self._skip >= 0:
+            return False
+        self._skip = random.randrange(2 * self._sample_every - 1)
+        return True
+
+    def calibrate(self) -> tuple[Cost, Cost]:
+        """Return what recording puts into the time of a launch, and what it adds to it in all."""
         now_ns = clock.now_ns
         timed = self.wrap(lambda grid: None, "calibration")
         clock_ns, launch_ns = [], []
-        for _ in range(_CALIBRATION_ROUNDS):
+        for _ in range(ROUNDS):
             start_ns = now_ns()
             clock_ns.append(now_ns() - start_ns)
             start_ns = now_ns()
             timed(None)
             launch_ns.append(now_ns() - start_ns)
-        overhead_ns = statistics.median(clock_ns)
-        return overhead_ns, statistics.median(launch_ns) - overhead_ns
+        own, whole = cost_of(clock_ns), cost_of(launch_ns)
+        return own, Cost(whole.ns - own.ns, whole.uncertainty_ns)

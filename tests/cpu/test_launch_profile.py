@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from launchkit.profiling import LaunchProfile, LaunchRow, RangeRow, tally
+from launchkit.profiling.calibration import Calibration, Cost
 from launchkit.profiling.percentiles import percentile
 from launchkit.profiling.series import Times
 from launchkit.profiling.tally import MORE_RANGES, Batch, RangeNode, Subject, Tally
@@ -34,7 +35,7 @@ def fail(counts: Tally, node: RangeNode, kernel: str) -> None:
 
 
 def profile(counts: Tally) -> LaunchProfile:
-    return LaunchProfile(counts, 50, added_ns=700)
+    return LaunchProfile(counts, Calibration(Cost(50), Cost(700)))
 
 
 def printed(result: LaunchProfile, width: int = 120) -> str:
@@ -71,6 +72,7 @@ class TestRows:
             median_us=pytest.approx(3.0),
             p10_us=pytest.approx(np.percentile(times_ns, 10) / 1000),
             p90_us=pytest.approx(np.percentile(times_ns, 90) / 1000),
+            p99_us=pytest.approx(np.percentile(times_ns, 99) / 1000),
             phases=dict.fromkeys(("find", "grid", "driver")),
         )
 
@@ -114,7 +116,16 @@ class TestRows:
         fail(counts, ssd, "other")
         outer, inner = profile(counts).ranges
         assert outer == RangeRow(
-            ("block",), 1, 3, 1, 0, 12.0, 3.0, pytest.approx(2.2), pytest.approx(6.2)
+            ("block",),
+            1,
+            3,
+            1,
+            0,
+            12.0,
+            3.0,
+            pytest.approx(2.2),
+            pytest.approx(6.2),
+            pytest.approx(6.92),
         )
         assert (inner.path, inner.launches, inner.total_us) == (("block", "ssd"), 2, 10.0)
 
@@ -174,7 +185,7 @@ class TestOutput:
     def test_the_dictionary_is_json_and_holds_every_row(self) -> None:
         result = self.example(host_only=True)
         found: dict[str, Any] = json.loads(json.dumps(result.to_dict()))
-        assert found["schema"] == 1
+        assert found["schema"] == 2
         assert (found["mode"], found["host_only_launches"]) == ("host-only", 3)
         assert (found["overhead_us"], found["added_us"]) == (0.05, 0.7)
         assert found["rows"][0] == {
@@ -190,6 +201,9 @@ class TestOutput:
             "median_us": 2.0,
             "p10_us": pytest.approx(1.2),
             "p90_us": pytest.approx(2.8),
+            "p99_us": pytest.approx(2.98),
+            "driver_us": None,
+            "python_us": None,
         }
         assert [row["path"] for row in found["ranges"]] == [["block"], ["block", "ssd"]]
         assert len(found["rows"]) == 2

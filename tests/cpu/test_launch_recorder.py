@@ -50,10 +50,13 @@ def test_records_are_taken_once(kernel, running):
     recorder.start(3)
     launch(kernel, 7)
     (group,) = recorder.take(1.0)
-    range_number, thread, number, op, kind, host_only, launches, columns = group
+    range_number, thread, number, op, kind, host_only, launches, columns, starts = group
     assert (range_number, thread, number, op, kind, host_only, launches) == (0, 0, 1, 0, 0, 0, 7)
     assert [len(samples) for _, samples in columns] == [7 * 8] * 4
     assert all(ticks > 0 for ticks, _ in columns)
+    began = memoryview(starts).cast("q").tolist()
+    assert len(began) == 7
+    assert began == sorted(began)
     assert recorder.take(1.0) == []
     recorder.set_range(5)
     launch(kernel)

@@ -261,8 +261,9 @@ class TestEachCore:
         found = jsonio.loads(profile.to_json(), source="profile", limit_bytes=10**6)
         assert found == profile.to_dict()
         assert set(found) == {
-            "schema", "mode", "host_only_launches", "lost", "overhead_us", "added_us", "rows",
-            "ops", "ranges", "threads",
+            "schema", "mode", "host_only_launches", "lost", "overhead_us", "added_us", "calibration",
+            "sample_every", "seen", "rows", "ops", "ranges", "by_op", "by_layer", "threads",
+            "processes",
         }  # fmt: skip
         assert set(found["rows"][0]["phases"]) == {"find", "grid", "driver"}
 

@@ -118,7 +118,9 @@ static PyObject *plan_it(OpCore *core, OpCall *call, const Given *given) {
  * time of nobody. -1: exception. */
 static int mark_found(OpCore *core, const OpPlan *plan, OpCall *call) {
   uint64_t found = read_ticks();
-  int status = profile_name(core->planner, &core->subject);
+  int status = profile_locate();
+  if (status == 0)
+    status = profile_name(core->planner, &core->subject);
   for (int i = 0; status == 0 && i < plan->launch_count; i++)
     status = profile_name((PyObject *)plan->launches[i].entry, &plan->launches[i].entry->subject);
   uint64_t now = read_ticks();
@@ -169,7 +171,7 @@ static PyObject *call_op(OpCore *core, const Given *given) {
   OpCall call;
   call.reason = NULL;
   call.held = NULL;
-  call.recorded = profiling;
+  call.recorded = profiling && profile_drawn();
   if (call.recorded)
     call.record.at[ENTRY] = read_ticks();
   /* What a recording sees of another op inside is that one's launches. */

@@ -113,12 +113,49 @@ int profile_name(PyObject *owner, Subject *subject) {
   return status;
 }
 
+int profile_locate(void) {
+  if (recorder == NULL || recorder->locate == NULL)
+    return 0;
+  if (know_thread() < 0)
+    return -1;
+  PyObject *locate = Py_NewRef(recorder->locate);
+  uint32_t number;
+  int status = ask_number(locate, NULL, &number);
+  Py_DECREF(locate);
+  if (status == 0)
+    state.range = number;
+  return status;
+}
+
+/* xorshift64: Marsaglia, "Xorshift RNGs" (2003). Intervals are random, for launches come in
+ * patterns: each Nth one could always be of the same kernel. */
+bool profile_drawn(void) {
+  LaunchRecorder *self = recorder;
+  if (self == NULL || self->sample_every <= 1)
+    return true;
+  self->seen++;
+  if (self->skip-- > 0)
+    return false;
+  self->random ^= self->random << 13;
+  self->random ^= self->random >> 7;
+  self->random ^= self->random << 17;
+  self->skip = (int64_t)(self->random % (uint64_t)(2 * self->sample_every - 1));
+  return true;
+}
+
 bool profile_knows(const Subject *subject) { return profiling && subject->session == session; }
 
 /* ---- one launch ---- */
 
 /* Not inlined into the calibration, which would then be cheaper than a launch. */
 __attribute__((noinline)) int profile_begin(PyObject *owner, Subject *subject) {
+  if (recorder->sample_every > 1) {
+    /* One within a recorded launch is always recorded: it would be taken for a part of it. */
+    if (state.depth == 0 && !profile_drawn())
+      return UNRECORDED;
+    if (profile_locate() < 0)
+      return BEGIN_FAILED;
+  }
   if ((state.session != session || subject->session != session) && profile_name(owner, subject) < 0)
     return BEGIN_FAILED;
   /* Another recording may have begun while Python ran. */

@@ -82,6 +82,13 @@ static inline void profile_mark(Stamp stamp) {
     profile_stamp(stamp);
 }
 
+/* Whether the launch or replay that begins is to be recorded: all are, or a random sample of them.
+ * Ask once for each. */
+bool profile_drawn(void);
+
+/* Where launches are sampled: ask in which range this thread is. -1: exception. */
+int profile_locate(void);
+
 /* Give a kernel or an op its number in this recording, which its subject keeps. -1: exception. */
 int profile_name(PyObject *owner, Subject *subject);
 
@@ -100,13 +107,18 @@ typedef struct {
   uint64_t launches;
   int64_t ticks[4]; /* in all: END, FOUND, GRID and DRIVER, each from where it began */
   Py_ssize_t samples, capacity;
-  int64_t *sample; /* one number each, or four */
+  int64_t *sample; /* its times, one or four numbers, and the counter where it began */
 } Group;
 
 typedef struct {
   PyObject_HEAD
   PyObject *name_of;    /* (owner) -> number from 1 on; the same name has the same one */
   PyObject *new_thread; /* () -> number of the current thread */
+  PyObject *locate;     /* () -> number of the range that it is in; NULL: set_range() says it */
+  int64_t sample_every; /* of so many launches one is recorded, on average */
+  int64_t skip;         /* so many launches before the next one that is */
+  uint64_t seen;        /* launches and replays that were drawn from */
+  uint64_t random;
   Py_ssize_t samples_per_group, samples_left;
   int64_t ticks_per_read; /* what reading the counter puts between two stamps */
   uint64_t lost;          /* records for which there was no memory */

@@ -10,6 +10,11 @@
 
 static bool has_stages(uint32_t kind) { return kind == FAST || kind == REPLAY; }
 
+/* Numbers of a sample. */
+static int times_of(uint32_t kind) { return has_stages(kind) ? 4 : 1; }
+
+static int width_of(uint32_t kind) { return times_of(kind) + 1; }
+
 static bool has_times(uint32_t kind) { return kind != FAILED && kind != FAILED_REPLAY; }
 
 static uint64_t hash_label(const Label *label) {
@@ -68,10 +73,10 @@ static Group *group_of(LaunchRecorder *self, const Label *label) {
   return group;
 }
 
-static void keep_sample(LaunchRecorder *self, Group *group, const int64_t *ticks) {
+static void keep_sample(LaunchRecorder *self, Group *group, const int64_t *ticks, uint64_t start) {
   if (self->samples_left <= 0 || group->samples >= self->samples_per_group)
     return;
-  int width = has_stages(group->label.kind) ? 4 : 1;
+  int times = times_of(group->label.kind), width = times + 1;
   if (group->samples == group->capacity) {
     Py_ssize_t capacity = group->capacity ? 2 * group->capacity : 32;
     int64_t *sample = PyMem_RawRealloc(group->sample, capacity * width * sizeof *sample);
@@ -80,7 +85,9 @@ static void keep_sample(LaunchRecorder *self, Group *group, const int64_t *ticks
     group->sample = sample;
     group->capacity = capacity;
   }
-  memcpy(group->sample + group->samples++ * width, ticks, width * sizeof *ticks);
+  int64_t *sample = group->sample + group->samples++ * width;
+  memcpy(sample, ticks, times * sizeof *ticks);
+  sample[times] = (int64_t)start;
   self->samples_left--;
 }
 
@@ -105,7 +112,7 @@ static void count_record(LaunchRecorder *self, const Record *record) {
   }
   for (int i = 0; i < 4; i++)
     group->ticks[i] += ticks[i];
-  keep_sample(self, group, ticks);
+  keep_sample(self, group, ticks, at[ENTRY]);
 }
 
 /* Empty the buffer. */
@@ -123,9 +130,15 @@ static void free_groups(Group *groups, Py_ssize_t count) {
 
 /* ---- for Python ---- */
 
+/* The counter and the clock at one moment, and how long a tick takes. */
+typedef struct {
+  double ns_per_tick;
+  long long ticks, ns;
+} Rate;
+
 static PyObject *column(const Group *group, int index, double ns_per_tick) {
-  int width = has_stages(group->label.kind) ? 4 : 1;
-  if (index >= width || !has_times(group->label.kind))
+  int width = width_of(group->label.kind);
+  if (index >= times_of(group->label.kind) || !has_times(group->label.kind))
     return PyBytes_FromStringAndSize(NULL, 0);
   PyObject *bytes = PyBytes_FromStringAndSize(NULL, group->samples * sizeof(int64_t));
   for (Py_ssize_t i = 0; bytes != NULL && i < group->samples; i++) {
@@ -150,18 +163,33 @@ static PyObject *columns(const Group *group, double ns_per_tick) {
   return tuple;
 }
 
-static PyObject *group_tuple(const Group *group, double ns_per_tick) {
-  const Label *label = &group->label;
-  PyObject *times = columns(group, ns_per_tick);
-  return times == NULL ? NULL
-                       : Py_BuildValue("(IIIIIIKN)", label->range, label->thread, label->kernel,
-                                       label->op, label->kind, label->host_only,
-                                       (unsigned long long)group->launches, times);
+/* When each began, by the clock. */
+static PyObject *starts(const Group *group, const Rate *rate) {
+  int width = width_of(group->label.kind);
+  PyObject *bytes = PyBytes_FromStringAndSize(NULL, group->samples * sizeof(int64_t));
+  for (Py_ssize_t i = 0; bytes != NULL && i < group->samples; i++) {
+    int64_t since = (int64_t)((uint64_t)group->sample[i * width + width - 1] - (uint64_t)rate->ticks);
+    int64_t ns = rate->ns + (int64_t)((double)since * rate->ns_per_tick);
+    memcpy(PyBytes_AS_STRING(bytes) + i * sizeof ns, &ns, sizeof ns);
+  }
+  return bytes;
 }
 
-static PyObject *recorder_take(LaunchRecorder *self, PyObject *number) {
-  double ns_per_tick = PyFloat_AsDouble(number);
-  if (ns_per_tick == -1 && PyErr_Occurred())
+static PyObject *group_tuple(const Group *group, const Rate *rate) {
+  const Label *label = &group->label;
+  PyObject *times = columns(group, rate->ns_per_tick), *began = starts(group, rate);
+  if (times != NULL && began != NULL)
+    return Py_BuildValue("(IIIIIIKNN)", label->range, label->thread, label->kernel, label->op,
+                         label->kind, label->host_only, (unsigned long long)group->launches, times,
+                         began);
+  Py_XDECREF(times);
+  Py_XDECREF(began);
+  return NULL;
+}
+
+static PyObject *recorder_take(LaunchRecorder *self, PyObject *args) {
+  Rate rate = {0};
+  if (!PyArg_ParseTuple(args, "d|LL:take", &rate.ns_per_tick, &rate.ticks, &rate.ns))
     return NULL;
   group_records(self);
   /* Taken out first: what is allocated below may collect garbage, and that may launch. */
@@ -173,7 +201,7 @@ static PyObject *recorder_take(LaunchRecorder *self, PyObject *number) {
   self->group_count = self->group_capacity = self->last = 0;
   PyObject *list = PyList_New(0);
   for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
-    PyObject *tuple = group_tuple(&groups[i], ns_per_tick);
+    PyObject *tuple = group_tuple(&groups[i], &rate);
     if (tuple == NULL || PyList_Append(list, tuple) < 0)
       Py_CLEAR(list);
     Py_XDECREF(tuple);
@@ -191,7 +219,10 @@ static PyObject *recorder_start(LaunchRecorder *self, PyObject *number) {
     return NULL;
   if (start_recording(self) < 0)
     return NULL;
+  int64_t sample_every = self->sample_every;
+  self->sample_every = 1;
   PyObject *measured = profile_calibrate(self, (int)rounds);
+  self->sample_every = sample_every;
   /* Again, without what the calibration has recorded. */
   stop_recording(self);
   self->record_count = 0;
@@ -219,16 +250,24 @@ static PyObject *recorder_set_range(LaunchRecorder *self, PyObject *number) {
 }
 
 static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
-  PyObject *name_of, *new_thread;
-  Py_ssize_t samples_per_group, samples;
-  if (!PyArg_ParseTuple(args, "OOnn:LaunchRecorder", &name_of, &new_thread, &samples_per_group,
-                        &samples))
+  PyObject *name_of, *new_thread, *locate = NULL;
+  Py_ssize_t samples_per_group, samples, sample_every = 1;
+  if (!PyArg_ParseTuple(args, "OOnn|nO:LaunchRecorder", &name_of, &new_thread, &samples_per_group,
+                        &samples, &sample_every, &locate))
     return NULL;
+  if (sample_every < 1 || sample_every > INT32_MAX) {
+    PyErr_SetString(PyExc_ValueError, "one of how many launches is recorded must be 1 or more");
+    return NULL;
+  }
   LaunchRecorder *self = (LaunchRecorder *)type->tp_alloc(type, 0);
   if (self == NULL)
     return NULL;
   self->name_of = Py_NewRef(name_of);
   self->new_thread = Py_NewRef(new_thread);
+  self->locate = Py_XNewRef(locate);
+  self->sample_every = sample_every;
+  self->random = read_ticks() | 1;
+  self->skip = (int64_t)(self->random % (uint64_t)(2 * sample_every - 1));
   self->samples_per_group = samples_per_group;
   self->samples_left = samples;
   self->records = PyMem_RawMalloc(BUFFER_RECORDS * sizeof *self->records);
@@ -244,12 +283,14 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
 static int recorder_traverse(LaunchRecorder *self, visitproc visit, void *arg) {
   Py_VISIT(self->name_of);
   Py_VISIT(self->new_thread);
+  Py_VISIT(self->locate);
   return 0;
 }
 
 static int recorder_clear(LaunchRecorder *self) {
   Py_CLEAR(self->name_of);
   Py_CLEAR(self->new_thread);
+  Py_CLEAR(self->locate);
   return 0;
 }
 
@@ -269,9 +310,10 @@ static PyMethodDef recorder_methods[] = {
     {"stop", (PyCFunction)recorder_stop, METH_NOARGS, "Record no longer; what was stays."},
     {"set_range", (PyCFunction)recorder_set_range, METH_O,
      "set_range(number): what this thread launches from now on is in this range."},
-    {"take", (PyCFunction)recorder_take, METH_O,
-     "take(ns_per_tick): what was recorded since the last time, as (range, thread, kernel, op, "
-     "kind, host_only, launches, ((ns in all, ns of each) in all, find, grid, driver))."},
+    {"take", (PyCFunction)recorder_take, METH_VARARGS,
+     "take(ns_per_tick, ticks=0, ns=0): what was recorded since the last time, as (range, thread, "
+     "kernel, op, kind, host_only, launches, ((ns in all, ns of each) in all, find, grid, driver), "
+     "ns where each began), on the clock that is at ns where the counter is at ticks."},
     {NULL},
 };
 
@@ -282,6 +324,8 @@ static PyMemberDef recorder_members[] = {
      "1 while launches run in host-only mode, else 0."},
     {"ticks_per_read", T_LONGLONG, offsetof(LaunchRecorder, ticks_per_read), 0,
      "What is taken off between two stamps."},
+    {"seen", T_ULONGLONG, offsetof(LaunchRecorder, seen), READONLY,
+     "Launches and replays of which a sample was recorded; 0 where all are."},
     {NULL},
 };
 
@@ -289,7 +333,8 @@ PyTypeObject LaunchRecorder_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "launchkit.dispatch.native._core.LaunchRecorder",
     .tp_basicsize = sizeof(LaunchRecorder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "LaunchRecorder(name_of, new_thread, samples_per_group, samples): times launches.",
+    .tp_doc = "LaunchRecorder(name_of, new_thread, samples_per_group, samples, sample_every=1, "
+              "locate=None): times launches.",
     .tp_new = recorder_new,
     .tp_traverse = (traverseproc)recorder_traverse,
     .tp_clear = (inquiry)recorder_clear,

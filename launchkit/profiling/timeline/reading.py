@@ -12,14 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launchkit.errors import TimelineError
+from launchkit.profiling import profile_file
 from launchkit.profiling.timeline.chrome import read_chrome
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.nsys import read_nsys
 from launchkit.profiling.timeline.nsys_tables import Progress
+from launchkit.profiling.timeline.own import read_own
 
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 4096
+_START_BYTES = 64
 _EXPORT = "Export it with: nsys export -t sqlite"
 _REPORTS = (".nsys-rep", ".qdrep")
 _FORMATS = "an Nsight Systems export, a PyTorch trace or a launchkit profile"
@@ -28,8 +31,8 @@ _FORMATS = "an Nsight Systems export, a PyTorch trace or a launchkit profile"
 def read_timeline(path: str | os.PathLike[str], progress: Progress | None = None) -> Timeline:
     """Return the timeline of the capture in ``path``.
 
-    An Nsight Systems export (SQLite, or a directory of parquet or arrow tables), or a chrome trace
-    (JSON, plain or gzip). ``progress`` is told, after every piece, what is read, how much of it so
+    An Nsight Systems export (SQLite, or a directory of parquet or arrow tables), a chrome trace
+    (JSON, plain or gzip), or a saved profile. ``progress`` is told, after every piece, what is read, how much of it so
     far and in all (rows or bytes). The capture is never written to. Raises TimelineError, which says
     what to do, for whatever cannot be read.
     """
@@ -44,6 +47,8 @@ def read_timeline(path: str | os.PathLike[str], progress: Progress | None = None
 def _reader(path: Path, head: bytes) -> Callable[[Path, Progress | None], Timeline]:
     if head.startswith(_SQLITE):
         return read_nsys
+    if profile_file.is_profile(_unzipped(head)):
+        return read_own
     if _is_json(head):
         return read_chrome
     raise _unknown(path)
@@ -51,8 +56,7 @@ def _reader(path: Path, head: bytes) -> Callable[[Path, Progress | None], Timeli
 
 def _is_json(head: bytes) -> bool:
     """Tell whether a file begins as JSON does, compressed or not, in any Unicode encoding."""
-    start = _unzipped(head) if head.startswith(_GZIP) else head
-    return start.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")[:1] in (b"{", b"[")
+    return _unzipped(head).lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")[:1] in (b"{", b"[")
 
 
 def _is_directory(path: Path) -> bool:
@@ -104,7 +108,7 @@ def _refuse(path: Path, head: bytes) -> None:
 
 
 def _refuse_content(name: str, head: bytes) -> None:
-    if _unzipped(head).startswith(_SQLITE):
+    if head.startswith(_GZIP) and _unzipped(head).startswith(_SQLITE):
         raise TimelineError(name, "it is a compressed export", f"Unpack it first: gunzip {name}")
     if head.startswith((b"PAR1", b"ARROW1")):
         advice = "Give the directory that nsys export -t parquetdir made."
@@ -117,10 +121,11 @@ def _refuse_content(name: str, head: bytes) -> None:
 
 
 def _unzipped(head: bytes) -> bytes:
+    """Return the first bytes of what a file holds, unpacked if it is compressed."""
     if not head.startswith(_GZIP):
-        return b""
+        return head
     try:
-        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head, len(_SQLITE))
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head, _START_BYTES)
     except zlib.error:
         return b""
 

@@ -1,0 +1,124 @@
+"""What a profile file must hold, checked on reading. A leaf; it alone knows pydantic here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_Int = Annotated[int, Field(ge=-(2**60), le=2**60)]
+_Count = Annotated[int, Field(ge=0, le=2**60)]
+_Ns = Annotated[float, Field(ge=-(2.0**62), le=2.0**62)]
+_Name = Annotated[str, Field(min_length=1, max_length=100_000)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class ProcessPart(_Part):
+    """The process, and when its recording began and ended on the clock of the times."""
+
+    pid: _Count
+    rank: _Count | None = None
+    start_ns: _Int
+    end_ns: _Int
+    utc_ns: _Int
+
+
+class ThreadPart(_Part):
+    """A thread, and what it launched."""
+
+    name: str
+    native_id: _Int
+    launches: _Count
+    failed: _Count
+    total_ns: _Ns
+
+
+class RangePart(_Part):
+    """A range inside ``parent`` (its place in the list), and its visits."""
+
+    parent: _Count
+    name: _Name
+    layer: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    op: _Name | None = None
+    calls: _Count
+    ns: _Int
+    within_ns: _Int
+    started_ns: list[_Int]
+    length_ns: list[_Int]
+    within_each_ns: list[_Int]
+    thread: list[_Count]
+
+    @model_validator(mode="after")
+    def _even(self) -> RangePart:
+        columns = (self.started_ns, self.length_ns, self.within_each_ns, self.thread)
+        if len({len(column) for column in columns}) > 1 or len(self.thread) > self.calls:
+            raise ValueError("its columns differ in length, or there are more visits than calls")
+        return self
+
+
+class PhasePart(_Part):
+    """A phase of launches: how many, their ns, and those of the first ones singly."""
+
+    launches: _Count
+    ns: _Ns
+    each_ns: list[_Int]
+
+
+class LaunchesPart(_Part):
+    """The launches of a kernel, or replays of an op, made directly in ``range``; 0: in none."""
+
+    range: _Count
+    kernel: _Name | None = None
+    op: _Name | None = None
+    launches: _Count
+    failed: _Count
+    ns: _Ns
+    phases: dict[str, PhasePart]
+    started_ns: list[_Int]
+    each_ns: list[_Int]
+    thread: list[_Count]
+    phase_at: list[Annotated[int, Field(ge=-1)]]
+
+    @model_validator(mode="after")
+    def _even(self) -> LaunchesPart:
+        columns = (self.started_ns, self.each_ns, self.thread, self.phase_at)
+        if len({len(column) for column in columns}) > 1 or len(self.thread) > self.launches:
+            raise ValueError(
+                "its columns differ in length, or there are more of them than launches"
+            )
+        kept = min((len(phase.each_ns) for phase in self.phases.values()), default=0)
+        if max(self.phase_at, default=-1) >= kept:
+            raise ValueError("a launch's phases are not in the file")
+        if self.kernel is None and self.op is None:
+            raise ValueError("it names neither a kernel nor an op")
+        return self
+
+
+class ProfileDocument(_Part):
+    """A whole profile file. ``ranges`` begins behind the root, which is number 0."""
+
+    mode: str
+    sample_every: Annotated[int, Field(ge=1, le=2**31)]
+    seen: _Count
+    lost: _Count
+    host_only_launches: _Count
+    calibration: dict[str, Annotated[float, Field(ge=-1e12, le=1e12)]]
+    process: ProcessPart
+    threads: list[ThreadPart]
+    ranges: list[RangePart]
+    launches: list[LaunchesPart]
+
+    @model_validator(mode="after")
+    def _linked(self) -> ProfileDocument:
+        threads, ranges = len(self.threads), len(self.ranges) + 1
+        if any(each.parent > place for place, each in enumerate(self.ranges)):
+            raise ValueError("a range stands before the one around it")
+        if any(each.range >= ranges for each in self.launches):
+            raise ValueError("launches are in a range that the file does not have")
+        columns = [each.thread for each in self.ranges] + [each.thread for each in self.launches]
+        if any(max(column, default=0) >= threads for column in columns if column):
+            raise ValueError("a launch or range is of a thread that the file does not have")
+        return self
