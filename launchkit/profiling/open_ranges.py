@@ -121,7 +121,8 @@ class NamedRanges(threading.local):
 
     def leave(self, left: ranges.annotate) -> None:
         """Close a range, if it was opened since the recording began."""
-        for index in range(len(self.open) - 1, -1, -1):
-            if self.open[index] is left:
-                del self.open[index]
+        opened = self.open
+        for index in range(len(opened) - 1, -1, -1):
+            if opened[index] is left:
+                del opened[index]
                 return

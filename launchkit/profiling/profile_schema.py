@@ -23,7 +23,7 @@ class ProcessPart(_Part):
     rank: _Count | None = None
     start_ns: _Int
     end_ns: _Int
-    utc_ns: _Int
+    utc_ns: Annotated[int, Field(ge=0, le=2**62)]
 
 
 class ThreadPart(_Part):
