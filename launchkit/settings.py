@@ -100,7 +100,7 @@ def _number(name: str, default: int, low: int, high: int) -> int:
     return number
 
 
-_SECRETS = {"LAUNCHKIT_SERVICE_TOKEN", "LAUNCHKIT_SERVICE_KEY"}
+_SECRETS = {"LAUNCHKIT_SERVICE_TOKEN", "LAUNCHKIT_SERVICE_KEY", "LAUNCHKIT_DATABASE"}
 HIDDEN = "(set)"
 """What is shown of a secret."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,10 +105,9 @@ def command(
         migrate=not no_migrate, rate_per_s=rate, writes_per_s=write_rate, audit_days=audit_days,
         secure_cookies=secure_cookies, bundle_limit_bytes=bundle_limit_mib * 2**20,
     )  # fmt: skip
-    if not quiet:
-        running.log_to_stderr()
     where = running.Listening(host, port, allow_no_tokens, tuple(trusted_proxy or ()))
-    running.serve(told, where, lambda url, service: _say(url, service, told, as_json))
+    with contextlib.nullcontext() if quiet else running.logged_to_stderr():
+        running.serve(told, where, lambda url, service: _say(url, service, told, as_json))
 
 
 def _say(url: str, service: Service, told: ServiceSettings, as_json: bool) -> None:

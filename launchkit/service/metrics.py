@@ -49,6 +49,7 @@ class Metrics:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
         self._counted = _Counted()
         self.registry = prometheus.CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry}
@@ -101,7 +102,11 @@ class Metrics:
         self._latency.labels(method, route, str(status)).observe(seconds)
 
     def flush(self) -> None:
-        """Add what was counted to the database; sums that cannot be written are kept."""
+        """Add all that was counted to the database; sums that cannot be written are kept."""
+        with self._flushing:
+            self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
             counted, self._counted = self._counted, _Counted()
         if not counted.sums and not counted.missed:

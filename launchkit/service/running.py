@@ -7,7 +7,7 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +54,21 @@ def serve(
         service.database.close()
 
 
-def log_to_stderr() -> None:
+@contextlib.contextmanager
+def logged_to_stderr() -> Iterator[None]:
     """Write a line per request to stderr: time, number, method, path, status, duration, caller."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    before = (_access.level, _access.propagate)
     _access.addHandler(handler)
     _access.setLevel(logging.INFO)
     _access.propagate = False
+    try:
+        yield
+    finally:
+        _access.removeHandler(handler)
+        _access.setLevel(before[0])
+        _access.propagate = before[1]
 
 
 class _Server(uvicorn.Server):

@@ -78,7 +78,7 @@ def test_a_database_of_a_newer_launchkit_is_refused(url):
     with connected(url) as database:
         migrating.prepare(database, migrate=True)
         set_version(database, "9999")
-        with pytest.raises(StoreError, match="newer launchkit.*Upgrade"):
+        with pytest.raises(StoreError, match="newer launchkit"):
             migrating.prepare(database, migrate=True)
 
 

@@ -71,7 +71,6 @@ def test_counts_reach_the_database_and_add_up(served):
     for _ in range(2):
         look_up(served, TUNED, record_for(1))
         served.service.metrics.flush()
-    # What ran beside it may have written first; both together are all.
     sums = counted(served)
     assert sums["hits", ""] == 2
     assert sums["saved_s", ""] == 5.0
