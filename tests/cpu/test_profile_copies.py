@@ -7,11 +7,14 @@ import json
 import re
 import sqlite3
 
+import captures
+import polars as pl
 import pytest
 import secret_export
 from typer.testing import CliRunner
 
 from launchkit.errors import TimelineError, UsageError
+from launchkit.profiling.timeline import read_timeline
 from launchkit.profiling.timeline.rewriting import rewriting
 from launchkit.profiling.timeline.scrubbed_text import Cleaner, without_paths
 from launchkit.profiling.timeline.scrubbing import scrub_export
@@ -54,7 +57,8 @@ def test_scrubbed_copy_keeps_times_names_and_versions(capture, tmp_path) -> None
         (start, end, kind, string) for start, end, kind, _, string in secret_export.RANGES
     ]
     assert [text for (text,) in rows(out, "SELECT text FROM NVTX_EVENTS")] == [
-        "step", None, "load model.py:12", "asked (url) of (hidden)", "mark", "launchkit"
+        "step", None, "load model.py:12", "asked (url) of (hidden)", "mark",
+        "ends with the capture", "launchkit",
     ]  # fmt: skip
     assert dict(rows(out, "SELECT id, value FROM StringIds")) == {
         1: "layer0", 2: "cudaLaunchKernel_v7000", 3: "my_kernel", 4: "python3"
@@ -96,7 +100,8 @@ def test_slice_clips_what_crosses_its_edges_and_drops_only_what_is_outside(
     ]  # fmt: skip
     assert rows(out, "SELECT start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME") == [(255, 260)]
     assert rows(out, "SELECT start, end, eventType FROM NVTX_EVENTS") == [
-        (255, 600, 59), (255, 400, 59), (450, 600, 59), (500, 500, 34), (-50, None, 75)
+        (255, 600, 59), (255, 400, 59), (450, 600, 59), (500, 500, 34), (300, None, 60),
+        (-50, None, 75),
     ]  # fmt: skip
     assert counts["CUPTI_ACTIVITY_KIND_KERNEL"].noted == {
         "clipped at the slice's start": 1,
@@ -117,7 +122,29 @@ def test_slice_has_the_busy_time_that_the_capture_has_in_it(capture, tmp_path) -
 def test_open_range_reaches_into_a_slice_and_stays_open(capture, tmp_path) -> None:
     slice_export(capture, tmp_path / "out.sqlite", 1000, 1100)
     ranges = rows(tmp_path / "out.sqlite", "SELECT start, end FROM NVTX_EVENTS WHERE eventType=60")
-    assert ranges == [(1000, None)]
+    assert ranges == [(1000, None), (1000, None)]
+
+
+def test_slice_of_a_sample_is_read_with_its_ranges_clipped_and_closed(tmp_path) -> None:
+    path = captures.nsys_sample()
+    start_ns, end_ns = range_bounds(path, "step1")
+    slice_export(path, tmp_path / "out.sqlite", start_ns, end_ns)
+    whole, part = (read_timeline(each) for each in (path, tmp_path / "out.sqlite"))
+    inside = whole.gpu.filter((pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns))
+    edges = (pl.col("start_ns").clip(start_ns), pl.col("end_ns").clip(None, end_ns))
+    assert part.gpu.select("start_ns", "end_ns", "name").equals(inside.select(*edges, "name"))
+    steps = part.ranges.filter(pl.col("name") == "step1")
+    assert steps.select("start_ns", "end_ns", "closed").rows() == [(start_ns, end_ns, True)]
+    outer = part.ranges.filter(pl.col("name") == "worker")
+    assert outer.select("start_ns", "end_ns", "closed").rows() == [(start_ns, end_ns, True)]
+
+
+def test_scrubbed_sample_is_the_same_timeline(tmp_path) -> None:
+    path = captures.nsys_sample()
+    scrub_export(path, tmp_path / "out.sqlite")
+    whole, scrubbed = (read_timeline(each) for each in (path, tmp_path / "out.sqlite"))
+    for table in ("ranges", "calls", "gpu", "overheads", "threads", "devices", "processes"):
+        assert getattr(scrubbed, table).equals(getattr(whole, table)), table
 
 
 def test_slice_of_a_range_is_its_time(capture) -> None:

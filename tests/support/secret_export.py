@@ -21,6 +21,7 @@ RANGES = [
     (450, 800, 59, "load /home/alice/projects/model.py:12", None),
     (850, None, 60, "asked http://internal.example/x of gpu-box-17", None),
     (500, 500, 34, "mark", None),
+    (300, 5_000, 60, "ends with the capture", None),
     (-50, None, 75, "launchkit", None),
 ]
 STRINGS = {
@@ -53,6 +54,7 @@ def write_export(path) -> None:
         CREATE TABLE TARGET_INFO_SYSTEM_ENV (globalVid INTEGER, name TEXT, value TEXT);
         CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT);
         CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT);
+        CREATE TABLE ANALYSIS_DETAILS (globalVid INTEGER, duration INTEGER);
         CREATE TABLE OF_A_NEWER_EXPORT (start INTEGER, end INTEGER, note TEXT);
         CREATE INDEX of_somebody ON PROCESSES (pid);
         CREATE VIEW a_view AS SELECT value FROM StringIds;
@@ -90,5 +92,6 @@ def _rows() -> dict[str, list[tuple[object, ...]]]:
             ("EXPORT_HOST", "gpu-box-17"),
             ("EXPORT_PARAM_INPUT_FILE", "/home/alice/projects/a.nsys-rep"),
         ],
+        "ANALYSIS_DETAILS": [(0, 5_000)],
         "OF_A_NEWER_EXPORT": [(1, 2, "never-in-a-copy")],
     }

@@ -59,12 +59,12 @@ def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
             no_wrap=not column.folds, min_width=12 if column.folds else None,
         )  # fmt: skip
     for row in rows[:limit]:
-        table.add_row(*(Text(_shown(column.text(row))) for column in columns))
+        table.add_row(*(Text(printable(column.text(row))) for column in columns))
     return table
 
 
-def _shown(text: str) -> str:
-    """Names come from other programs: no control characters, which a terminal would obey."""
+def printable(text: str) -> str:
+    """Return text without control characters, which a terminal would obey: names are others'."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
@@ -72,4 +72,4 @@ def _warnings(document: Document) -> Iterator[Text]:
     warnings = document["warnings"]
     if warnings:
         yield Text("\nWarnings", style="italic")
-    yield from (Text(f"- {_shown(warning)}") for warning in warnings)
+    yield from (Text(f"- {printable(warning)}") for warning in warnings)

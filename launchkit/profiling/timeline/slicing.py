@@ -20,6 +20,7 @@ _DEFINITIONS = (33, 39, 75, 76)
 _STRING_COLUMN = re.compile(
     r"(?i)(name|text|string|symbol|module|filename|content|value)(id)?$|^(source|arguments)id$"
 )
+_SLACK_NS = 1_000
 _META = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """Tables that say what a file is an export of."""
 
@@ -80,11 +81,22 @@ def _named(capture: Rewriting, table: Table, name: str) -> Iterator[tuple[int, i
     )
 
 
+def _capture_end(copy: Rewriting) -> int:
+    """Return when the capture ended: there old exports let ranges end that were never closed."""
+    ends = [
+        copy.count(f'SELECT max("duration") FROM capture.{quoted(table.name)}')
+        for table in copy.named("ANALYSIS_DETAILS")
+        if "duration" in table.columns
+    ]
+    return max(ends, default=0) or 2**62
+
+
 class _Slicing:
     def __init__(self, copy: Rewriting, counts: RowCounts, window: Mapping[str, int]) -> None:
         self._copy = copy
         self._counts = counts
-        self._window = window
+        self._window = {**window, "last": _capture_end(copy) - _SLACK_NS}
+        self._edges = window
         copy.connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
 
     def run(self) -> None:
@@ -111,15 +123,18 @@ class _Slicing:
     def _clip(self, table: Table) -> None:
         """Keep what overlaps the slice, with its edges clipped. A row without an end is open."""
         start, end = 'row."start"', 'ifnull(row."end", row."start")'
-        open_range = definition = "0"
+        unended = open_range = definition = "0"
         if "eventType" in table.columns:
-            open_range = f'row."end" IS NULL AND row."eventType" IN {_RANGES} AND {start} < :end'
+            unended = f'row."eventType" IN {_RANGES} AND ifnull(row."end", :last) >= :last'
+            open_range = f"{unended} AND {start} < :end"
             definition = f'row."eventType" IN {_DEFINITIONS}'
         inside = f"{start} < :end AND {end} > :start OR {start} = {end} AND {start} BETWEEN :start AND :end"
         moves = f"NOT ({definition}) AND ({inside} OR {open_range})"
         clipped = {
             "start": f"CASE WHEN {moves} THEN max({start}, :start) ELSE {start} END",
-            "end": f'CASE WHEN {moves} THEN min(row."end", :end) ELSE row."end" END',
+            # A range that was never closed stays so, where it would else end at the edge.
+            "end": f'CASE WHEN {unended} THEN NULL WHEN {moves} THEN min(row."end", :end) '
+            'ELSE row."end" END',
         }
         where = f"({definition}) OR ({inside}) OR ({open_range})"
         self._keep(table, clipped, where, "outside the slice")
@@ -150,6 +165,6 @@ class _Slicing:
                 f"INSERT INTO main.{quoted(table.name)} (name, value) VALUES (?, ?)",
                 [
                     (f"LAUNCHKIT_SLICE_{edge.upper()}_NS", str(at))
-                    for edge, at in self._window.items()
+                    for edge, at in self._edges.items()
                 ],
             )
