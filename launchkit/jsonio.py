@@ -47,6 +47,23 @@ def dumps_in_order(obj: object) -> bytes:
     return _dump(obj, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
+def dumps_exact(obj: object) -> bytes:
+    """Return ``obj`` as JSON without white space, its keys as they stand, every Decimal exactly.
+
+    For what ``tolerant_decoder`` read. Raises UsageError as ``dumps`` does.
+    """
+    try:
+        return orjson.dumps(obj, default=_exact_number)
+    except orjson.JSONEncodeError as error:
+        raise UsageError(f"{error}. Leave it out, or give it as a string.") from None
+
+
+def _exact_number(value: object) -> orjson.Fragment:
+    if isinstance(value, Decimal) and value.is_finite():
+        return orjson.Fragment(str(value))
+    raise TypeError(type(value).__name__)
+
+
 def dumps_python_compact(obj: object) -> bytes:
     """Return the spelling of Python's own json module: sorted keys, no white space, ASCII.
 

@@ -15,7 +15,7 @@ def command(capture: Capture, output: Copy, force: Force = False, as_json: AsJso
     without an event, and every table and text that is not known to be free of them. Names of
     ranges and kernels stay: read them before you share the copy.
     """
-    from launchkit.profiling.timeline.scrubbing import scrub_export
+    from launchkit.profiling.timeline.copies import scrub_capture
 
     check_copy(capture, output, force)
-    give_counts(capture, output, scrub_export(capture, output), as_json)
+    give_counts(capture, output, scrub_capture(capture, output), as_json)

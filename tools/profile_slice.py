@@ -44,22 +44,22 @@ def command(
     What crosses an edge is clipped to it, so that a busy GPU stays busy in the slice. Times are
     those of the capture's own clock, as Nsight Systems and the reports show them.
     """
-    from launchkit.profiling.timeline.slicing import slice_export
+    from launchkit.profiling.timeline.copies import slice_capture
 
     check_copy(capture, output, force)
     start_ns, end_ns = _window(capture, (start, end), of_range, number, time_ns("--margin", margin))
-    counts = slice_export(capture, output, start_ns, end_ns)
+    counts = slice_capture(capture, output, start_ns, end_ns)
     give_counts(capture, output, counts, as_json, start_ns=start_ns, end_ns=end_ns)
 
 
 def _window(
     capture: Path, edges: tuple[str | None, str | None], name: str | None, number: int, margin: int
 ) -> tuple[int, int]:
-    from launchkit.profiling.timeline.slicing import range_bounds
+    from launchkit.profiling.timeline.copies import bounds_of_range
 
     start, end = edges
     if name is not None and start is None and end is None:
-        first, last = range_bounds(capture, name, number)
+        first, last = bounds_of_range(capture, name, number)
         return first - margin, last + margin
     if name is None and start is not None and end is not None:
         return time_ns("--from", start), time_ns("--to", end)

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import os
 import sys
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -157,3 +158,15 @@ def test_a_fifo_or_directory_or_device_is_not_read(tmp_path) -> None:
 def test_an_absent_file_is_an_os_error(tmp_path) -> None:
     with pytest.raises(FileNotFoundError):
         jsonio.read_limited(tmp_path / "absent", LIMIT)
+
+
+def test_exact_spelling_keeps_every_digit_and_the_order_of_keys() -> None:
+    text = b'{"b":1795968447413515.445,"a":[1,null,true,"\\u0000"]}'
+    value, _ = jsonio.tolerant_decoder()(text.decode(), 0)
+    assert jsonio.dumps_exact(value) == text
+
+
+@pytest.mark.parametrize("value", [2**70, Decimal("NaN"), object(), {1: 2}, "\ud800"])
+def test_exact_spelling_refuses_what_json_cannot_hold(value) -> None:
+    with pytest.raises(UsageError):
+        jsonio.dumps_exact(value)
