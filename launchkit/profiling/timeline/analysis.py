@@ -28,7 +28,8 @@ class Analysis:
     ``stalls`` (``stalls.stall_table``), ``cold`` (``cold.cold_launches``), ``sync``
     (``sync_table``), ``gaps`` and ``idle`` (``gaps.Gaps``, with the ``domain`` and ``range`` of
     each gap and ``step_ns``, the idle time within the steps divided by their number),
-    ``verdicts`` (``verdicts.verdicts``). ``calls`` holds each call that counts, with its figures.
+    ``verdicts`` (``verdicts.verdicts``). ``calls`` holds each call that counts, with its figures,
+    ``gpu`` the timeline's GPU work with the ``call_id`` that started it.
 
     ``devices`` has the busy and idle time of each GPU between its first and last work.
     ``warnings`` are the timeline's and what the analysis adds.
@@ -42,6 +43,7 @@ class Analysis:
     layers: pl.DataFrame
     kernels: pl.DataFrame
     calls: pl.DataFrame
+    gpu: pl.DataFrame
     stalls: pl.DataFrame
     cold: pl.DataFrame
     sync: pl.DataFrame
@@ -78,6 +80,7 @@ def analyse(timeline: Timeline, *, step_range: str | None = None) -> Analysis:
         layers=layers.layer_table(instances, calls, nesting, places),
         kernels=kernel_table(linked, calls),
         calls=calls,
+        gpu=linked.gpu,
         stalls=stalls.stall_table(calls),
         cold=cold.cold_launches(calls),
         sync=sync_table(linked, calls, nesting),

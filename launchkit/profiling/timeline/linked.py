@@ -12,9 +12,7 @@ import polars as pl
 
 from launchkit.profiling.timeline.intervals import values_at
 from launchkit.profiling.timeline.model import Timeline
-
-LAUNCHES = ("launch", "graph_launch", "unknown_launch")
-"""Kinds of calls that count as a launch, the replay of a whole graph as one."""
+from launchkit.profiling.timeline.vocabulary import LAUNCH_KINDS
 
 # PyTorch numbers each run of an op in its name, which makes each a name of its own.
 _RUN_OF_AN_OP = r",\s*(op_id|seq|sizes|input_op_ids)\s*=.*$"
@@ -92,7 +90,7 @@ def _driver_part(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _with_outer(calls: pl.DataFrame) -> pl.DataFrame:
     """Add ``outer_id``, the call around a call or itself, and whether it counts in ``launches``."""
-    launch = pl.col("kind").cast(pl.String).is_in(LAUNCHES)
+    launch = pl.col("kind").cast(pl.String).is_in(LAUNCH_KINDS)
     inner = calls.filter(~pl.col("outermost"))
     if inner.is_empty():
         return calls.with_columns(outer_id="call_id", launches=launch)

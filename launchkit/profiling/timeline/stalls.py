@@ -12,9 +12,10 @@ from __future__ import annotations
 import polars as pl
 
 from launchkit.profiling.timeline.intervals import covered_between, unions, values_at
-from launchkit.profiling.timeline.linked import LAUNCHES, Linked
+from launchkit.profiling.timeline.linked import Linked
+from launchkit.profiling.timeline.vocabulary import LAUNCH_KINDS
 
-QUEUEING = (*LAUNCHES, "memcpy", "memset")
+QUEUEING = (*LAUNCH_KINDS, "memcpy", "memset")
 """Kinds of calls that put work into the queue."""
 
 _FULL_FROM = 64
