@@ -6,36 +6,11 @@ import pytest
 
 pl = pytest.importorskip("polars")
 
+from handmade import call, rng, row, timeline, work  # noqa: E402
+
 from launchkit.errors import UsageError  # noqa: E402
 from launchkit.profiling.timeline.analysis import analyse  # noqa: E402
 from launchkit.profiling.timeline.model import Source, Timeline  # noqa: E402
-
-
-def rng(name, start, end, **more):
-    return {"process": 1, "thread": 1, "domain": "", "name": name, "kind": "push_pop",
-            "start_ns": start, "end_ns": end, **more}  # fmt: skip
-
-
-def call(name, start, end, kind, correlation=None, **more):
-    return {"process": 1, "thread": 1, "name": name, "kind": kind, "layer": "driver",
-            "start_ns": start, "end_ns": end, "correlation": correlation, **more}  # fmt: skip
-
-
-def work(name, start, end, correlation, **more):
-    return {"process": 1, "device": 0, "stream": 7, "name": name, "full_name": name,
-            "kind": "kernel", "start_ns": start, "end_ns": end, "correlation": correlation,
-            **more}  # fmt: skip
-
-
-def timeline(ranges=(), calls=(), gpu=(), overheads=(), **source):
-    made = Timeline(Source("x", "nsys-sqlite", **source))
-    return made.with_tables(ranges=ranges, calls=calls, gpu=gpu, overheads=overheads)
-
-
-def row(frame, **where):
-    found = frame.filter(*[pl.col(name) == value for name, value in where.items()])
-    assert found.height == 1, found
-    return found.row(0, named=True)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ def frame(rows, *names):
     return pl.DataFrame([tuple(row) for row in rows], schema=schema, orient="row")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SPANS, st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 50)), max_size=10))
 def test_covered_is_the_measure_of_the_union(spans, points):
     rows = [(key, start, start + length) for key, start, length in spans]
@@ -31,7 +31,7 @@ def test_covered_is_the_measure_of_the_union(spans, points):
     assert covered == [sum((key, ns) in inside for ns in range(max(t, 0))) for key, t in points]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=20),
     st.data(),
@@ -59,7 +59,7 @@ def innermost_of(ranges, lane, ns):
     return max(orders, default=None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, n) for n in (1, 2, 20, 12)]), max_size=14))
 def test_innermost_is_the_range_opened_last_whether_or_not_ranges_cross(rows):
     spans = [(lane, domain, start, start + length) for lane, domain, start, length in rows]
@@ -84,7 +84,7 @@ def crosses(a, b):
     return a[:2] == b[:2] and a[2] < b[2] < a[3] < b[3]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, n) for n in (1, 1, 12, 9)]), max_size=9))
 def test_crossing_ranges_are_counted_only_where_some_cross(rows):
     spans = [(lane, domain, start, start + length) for lane, domain, start, length in rows]

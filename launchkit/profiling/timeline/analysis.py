@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from launchkit.profiling.timeline import attribution, cold, gaps, layers, stalls, steps
-from launchkit.profiling.timeline.intervals import covered_between, unions, values_at
+from launchkit.profiling.timeline.intervals import covered_between, unions
 from launchkit.profiling.timeline.linked import Linked, link
 from launchkit.profiling.timeline.model import Timeline
-from launchkit.profiling.timeline.nesting import Nesting
+from launchkit.profiling.timeline.nesting import Nesting, innermost_at
 from launchkit.profiling.timeline.verdicts import verdicts
 
 
@@ -150,12 +150,12 @@ def sync_table(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.Data
     it any GPU executed something. Blocking copies are among them.
     """
     waits = attribution.waiting(calls)
-    tops = values_at(waits, nesting.segments, "lane", "start_ns", ["top"])
+    tops = innermost_at(waits, nesting.segments, "start_ns")
     everywhere = pl.lit(0, pl.Int8).alias("all")
     active = unions(linked.gpu.with_columns(everywhere), "all")
     during = covered_between(waits.with_columns(everywhere), active, "all", "start_ns", "end_ns")
     named = nesting.ranges.select("order", "domain", range="name")
-    rows = waits.hstack(tops).with_columns(during.alias("during"), took=_length())
+    rows = waits.hstack([tops]).with_columns(during.alias("during"), took=_length())
     return (
         rows.join(named, left_on="top", right_on="order", how="left")
         .group_by("name", "domain", "range")

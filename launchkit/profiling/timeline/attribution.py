@@ -17,7 +17,7 @@ import polars as pl
 
 from launchkit.profiling.timeline import intervals
 from launchkit.profiling.timeline.linked import Linked
-from launchkit.profiling.timeline.nesting import Nesting, nest
+from launchkit.profiling.timeline.nesting import Nesting, innermost_at, nest
 
 _SUMMED = ("launches", "kernels", "gpu_ops", "gpu_ns", "stall_ns", "cold_ns")
 _PROFILER = ("flush", "instrumentation", "resource", "other")
@@ -144,8 +144,8 @@ def exclusive(nesting: Nesting, calls: pl.DataFrame, host: HostTime) -> pl.DataF
             python_ns=(pl.col("wall") - pl.col("busy")).sum(),
         )
     )
-    tops = intervals.values_at(calls, nesting.segments, "lane", "start_ns", ["top"])
-    launches = pl.DataFrame([tops["top"], calls["launches"].cast(pl.Int64)]).group_by("top")
+    tops = innermost_at(calls, nesting.segments, "start_ns")
+    launches = pl.DataFrame([tops, calls["launches"].cast(pl.Int64)]).group_by("top")
     counted = launches.agg(own_launches=pl.col("launches").sum())
     return times.join(counted, on="top", how="left").rename({"top": "order"})
 

@@ -58,7 +58,7 @@ def compare(
     """Return how ``after`` differs from ``before``.
 
     A row fails if its ratio is more than 1 + ``fail_over`` and its whole interval lies above 1;
-    launches fail by their ratio alone. None: nothing fails.
+    launches fail by their number alone. None: nothing fails.
 
     Raises:
         UsageError: ``fail_over`` is negative or no number, ``resamples`` is below 1, or
@@ -176,5 +176,7 @@ def _change() -> pl.Expr:
 
 
 def _is_over(fail_over: float) -> pl.Expr:
-    counted = (pl.col("metric") == "launches") & (pl.col("count_after") > 0)
-    return (pl.col("ratio") > 1 + fail_over) & ((pl.col("change") == "slower") | counted)
+    # Launches are counted, not timed: one more is one more, however few there were.
+    more = pl.col("after") > pl.col("before") * (1 + fail_over)
+    launches = (pl.col("metric") == "launches") & more
+    return launches | ((pl.col("change") == "slower") & (pl.col("ratio") > 1 + fail_over))

@@ -17,7 +17,7 @@ import polars as pl
 from launchkit.profiling.timeline import intervals
 from launchkit.profiling.timeline.attribution import HostTime
 from launchkit.profiling.timeline.linked import Linked
-from launchkit.profiling.timeline.nesting import Nesting
+from launchkit.profiling.timeline.nesting import Nesting, innermost_at
 
 CAUSES = ("python", "api", "sync", "launch", "queue", "profiler", "unknown")
 """What a device waits for; ``unknown``: the launch of what it waited for was not captured."""
@@ -166,8 +166,8 @@ def _before_parts(gaps: pl.DataFrame, nesting: Nesting, host: HostTime) -> pl.Da
 
 def _later_parts(gaps: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
     """Return the parts of gaps from the call on, which belong to the range the call is in."""
-    tops = intervals.values_at(gaps, nesting.segments, "lane", "call_start", ["top"])
-    long = gaps.drop("cause").with_columns(order=tops["top"]).unpivot(
+    tops = innermost_at(gaps, nesting.segments, "call_start")
+    long = gaps.drop("cause").with_columns(order=tops).unpivot(
         ["launch_ns", "queue_ns", "unknown_ns"], index=["gap", "order"],
         variable_name="cause", value_name="part_ns",
     )  # fmt: skip

@@ -11,8 +11,7 @@ from __future__ import annotations
 import polars as pl
 
 from launchkit.profiling.timeline.attribution import by_name
-from launchkit.profiling.timeline.intervals import values_at
-from launchkit.profiling.timeline.nesting import Nesting
+from launchkit.profiling.timeline.nesting import Nesting, innermost_at
 
 SLOTS: tuple[tuple[str, str], ...] = (
     ("conv1d", r"conv1d"),
@@ -107,11 +106,11 @@ def layer_table(
 
 def _calls_by_place(calls: pl.DataFrame, nesting: Nesting, places: pl.DataFrame) -> pl.DataFrame:
     at_work = calls.filter((pl.col("launches") > 0) | (pl.col("gpu_ops") > 0))
-    tops = values_at(at_work, nesting.segments, "lane", "start_ns", ["top"])
+    tops = innermost_at(at_work, nesting.segments, "start_ns")
     kernels = at_work.select(pl.col("kernel").unique()).with_columns(
         kernel_slot=slot_of(pl.col("kernel"))
     )
-    rows = at_work.select("kernel", "launches", "kernels", "gpu_ns", "stall_ns").hstack(tops)
+    rows = at_work.select("kernel", "launches", "kernels", "gpu_ns", "stall_ns").hstack([tops])
     rows = rows.join(places, left_on="top", right_on="order", how="left")
     rows = rows.join(kernels, on="kernel", how="left", nulls_equal=True)
     return rows.with_columns(slot=pl.coalesce("slot", "kernel_slot"))

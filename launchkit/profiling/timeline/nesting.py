@@ -48,6 +48,17 @@ def nest(ranges: pl.DataFrame) -> Nesting:
     return Nesting(_place_points(placed, segments), segments, crossing)
 
 
+def innermost_at(points: pl.DataFrame, segments: pl.DataFrame, at: str) -> pl.Series:
+    """Return the ``order`` of the innermost range of each point's lane at the time ``at``, or null.
+
+    ``segments`` are those of ``Nesting``. A range is open from its start up to before its end.
+    """
+    columns = ["top", "end_ns"]
+    found = values_at(points, segments, "lane", at, columns).with_columns(point_ns=points[at])
+    open_then = pl.when(pl.col("point_ns") < pl.col("end_ns")).then("top")
+    return found.select(open_then.alias("top")).to_series()
+
+
 def _events(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return an opening and a closing for each range that lasts, in the order they happen."""
     lasting = ranges.lazy().filter(pl.col("end_ns") > pl.col("start_ns"))
@@ -191,7 +202,7 @@ def _place_points(ranges: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
     points = ranges.filter(pl.col("depth").is_null())
     if points.is_empty():
         return ranges
-    tops = values_at(points, segments, "lane", "start_ns", ["top"]).get_column("top")
+    tops = innermost_at(points, segments, "start_ns")
     depths = ranges.select(top="order", around="depth")
     found = points.select("order").with_columns(top=tops).join(
         depths, on="top", how="left", maintain_order="left"
