@@ -6,34 +6,9 @@ import pytest
 
 pl = pytest.importorskip("polars")
 
-from handmade import call, rng, row, timeline, work  # noqa: E402
+from handmade import LAUNCH_NS, call, full_queue, rng, row, timeline, work  # noqa: E402
 
 from launchkit.profiling.timeline.analysis import analyse  # noqa: E402
-
-KERNEL_NS, LAUNCH_NS, QUEUE = 1000, 10, 100
-
-
-def full_queue(launches=400, overheads=False):
-    """Launches of 10 ns faster than kernels of 1000 ns: from 100 queued on each waits for a start."""
-    calls, gpu, waits, now, free = [], [], [], 0, 0
-    starts: list[int] = []
-    for number in range(launches):
-        begin = now
-        done = begin + LAUNCH_NS
-        if number >= QUEUE:
-            done = max(done, starts[number - QUEUE])
-        start = max(begin + LAUNCH_NS, free)
-        free = start + KERNEL_NS
-        starts.append(start)
-        calls.append(call("cuLaunchKernel", begin, done, "launch", number))
-        gpu.append(work("k", start, free, number))
-        if done > begin + LAUNCH_NS:
-            waits.append({"process": 1, "thread": 1, "kind": "queue_full",
-                          "start_ns": begin + LAUNCH_NS, "end_ns": done})  # fmt: skip
-        now = done + 5
-    ranges = [rng("pushing", 0, now)]
-    waited = sum(each["end_ns"] - each["start_ns"] for each in waits)
-    return timeline(ranges, calls, gpu, waits if overheads else ()), waited
 
 
 @pytest.mark.parametrize("overheads", [True, False], ids=["measured", "estimated"])

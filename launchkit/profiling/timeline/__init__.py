@@ -13,6 +13,14 @@ from launchkit.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from launchkit.profiling.timeline.analysis import Analysis, analyse
+    from launchkit.profiling.timeline.changes import (
+        CachedLaunches,
+        Change,
+        CudaGraph,
+        Fused,
+        OpPlan,
+    )
+    from launchkit.profiling.timeline.comparing import Comparison, compare
     from launchkit.profiling.timeline.counts import RowCounts, TableCounts
     from launchkit.profiling.timeline.model import (
         TABLES,
@@ -30,10 +38,18 @@ if TYPE_CHECKING:
         range_kernel_summary,
         range_summary,
     )
+    from launchkit.profiling.timeline.what_if import Prediction, suggestions, what_if
 
 __all__ = [
     "TABLES",
     "Analysis",
+    "CachedLaunches",
+    "Change",
+    "Comparison",
+    "CudaGraph",
+    "Fused",
+    "OpPlan",
+    "Prediction",
     "Progress",
     "RowCounts",
     "Source",
@@ -41,17 +57,30 @@ __all__ = [
     "Timeline",
     "analyse",
     "api_summary",
+    "compare",
     "empty_table",
     "execution_summary",
     "kernel_summary",
     "range_kernel_summary",
     "range_summary",
     "read_timeline",
+    "suggestions",
     "table_of",
+    "what_if",
 ]
 
 # Where each name is found.
 _HOMES = {
+    "CachedLaunches": "changes",
+    "Change": "changes",
+    "Comparison": "comparing",
+    "CudaGraph": "changes",
+    "Fused": "changes",
+    "OpPlan": "changes",
+    "Prediction": "what_if",
+    "compare": "comparing",
+    "suggestions": "what_if",
+    "what_if": "what_if",
     "Analysis": "analysis",
     "Progress": "nsys_tables",
     "RowCounts": "counts",

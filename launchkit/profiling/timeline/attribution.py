@@ -90,11 +90,17 @@ def instances(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.DataF
         pl.col(own.columns[1:]).fill_null(0)
     )
     loose = linked.ranges.filter(pl.col("kind") == "start_end")
+    every = nested if loose.is_empty() else pl.concat(
+        [nested, _overlapping(loose, linked, calls)], how="diagonal"
+    )  # fmt: skip
+    every = every.sort("range_id")
+    return every.with_columns(gpu_active_ns=_while_active(every, linked.gpu))
+
+
+def _overlapping(loose: pl.DataFrame, linked: Linked, calls: pl.DataFrame) -> pl.DataFrame:
     spans = _inclusive(loose, calls, host_time(linked, calls, "process"), "process")
     spans = spans.hstack(gpu_windows(spans, linked, "process"))
-    spans = spans.with_columns(inclusive_python_ns=pl.lit(None, pl.Int64))
-    every = pl.concat([nested, spans], how="diagonal").sort("range_id")
-    return every.with_columns(gpu_active_ns=_while_active(every, linked.gpu))
+    return spans.with_columns(inclusive_python_ns=pl.lit(None, pl.Int64))
 
 
 def _while_active(ranges: pl.DataFrame, gpu: pl.DataFrame) -> pl.Series:

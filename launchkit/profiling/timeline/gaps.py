@@ -9,6 +9,7 @@ other calls, and Python; then come the launch itself and, where the call had ret
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,7 +34,7 @@ class Gaps:
     ``gaps``: ``device``, ``start_ns``, ``end_ns``, ``idle_ns``, ``cause`` (of most of it), a
     column ``<cause>_ns`` for each of ``CAUSES``, ``process``, ``thread``, ``name`` of the
     launching call, ``kernel`` that ended the gap, ``call_id``, and ``domain`` and ``range``, the
-    innermost range of most of the time.
+    innermost range of the largest part.
 
     ``idle``: ``domain``, ``range`` (null: outside any), ``cause``, ``gaps``, ``idle_ns``, and
     ``window_ns``, how much of that is of gaps that end within the window asked for.
@@ -55,23 +56,34 @@ def find_gaps(
     ``host`` is by lane; ``calls`` and ``nesting`` are of the same timeline. ``window``: a start
     and an end in ns, None for all.
     """
-    gaps = _split(_with_calls(device_gaps(linked.gpu), calls), host)
-    parts = pl.concat([_before_parts(gaps, nesting, host), _later_parts(gaps, nesting)])
-    most = parts.group_by("gap", "order").agg(pl.col("part_ns").sum())
-    most = most.sort("gap", "part_ns", "order", descending=[False, True, False])
-    most = most.unique("gap", keep="first", maintain_order=True).drop("part_ns")
-    named = nesting.ranges.select("order", "domain", range="name")
-    rows = gaps.join(most.join(named, on="order", how="left"), on="gap", how="left")
-    rows = rows.join(linked.lanes, on="lane", how="left")
+    host = _nested(host)
     low, high = window or (_LOW, _HIGH)
-    within = gaps.filter(pl.col("end_ns").is_between(low, high)).get_column("gap")
+    gaps = _split(_with_calls(device_gaps(linked.gpu), calls), host)
+    gaps = gaps.with_columns(within=pl.col("end_ns").is_between(low, high))
+    parts = pl.concat([_before_parts(gaps, nesting, host), _later_parts(gaps, nesting)])
+    named = nesting.ranges.select("order", "domain", range="name")
+    rows = gaps.join(_largest(parts).join(named, on="order", how="left"), on="gap", how="left")
+    rows = rows.join(linked.lanes, on="lane", how="left")
     return Gaps(
         rows.select(
             "device", "start_ns", "end_ns", "idle_ns", "cause", *_SPLIT, "process", "thread",
             "name", "kernel", "call_id", "domain", "range",
         ).sort("idle_ns", "start_ns", descending=[True, False]),
-        _ranked(parts, named, within),
+        _ranked(parts, named),
     )  # fmt: skip
+
+
+def _largest(parts: pl.DataFrame) -> pl.DataFrame:
+    """Return for each gap the ``order`` of the range with most of it."""
+    whole = parts.lazy().group_by("gap", "order").agg(pl.col("part_ns").sum())
+    most = whole.filter(pl.col("part_ns") == pl.col("part_ns").max().over("gap"))
+    return most.select("gap", "order").unique("gap", keep="any").collect()
+
+
+def _nested(host: HostTime) -> HostTime:
+    """Return unions each of which holds the ones before: the profiler's, waits, all calls."""
+    sync, busy = (_together(host.profiler, each) for each in (host.sync, host.busy))
+    return HostTime(sync=sync, busy=busy, profiler=host.profiler)
 
 
 def device_gaps(gpu: pl.DataFrame) -> pl.DataFrame:
@@ -126,7 +138,7 @@ def _split(gaps: pl.DataFrame, host: HostTime) -> pl.DataFrame:
 def _host_parts(spans: pl.DataFrame, host: HostTime) -> pl.DataFrame:
     """Return how much of each span, ``from_ns`` to ``to_ns`` of a lane, is due to what.
 
-    Each union holds those before it, so that their differences are the parts.
+    ``host`` is of ``_nested``: the differences of what its unions cover are the parts.
     """
     length = (pl.col("to_ns") - pl.col("from_ns")).alias("python")
     nested = (
@@ -153,30 +165,29 @@ def _together(*islands: pl.DataFrame) -> pl.DataFrame:
 def _before_parts(gaps: pl.DataFrame, nesting: Nesting, host: HostTime) -> pl.DataFrame:
     """Return the host's part of gaps by the innermost range: ``gap``, ``order``, ``cause``."""
     spans = gaps.filter(pl.col("called_ns") > pl.col("start_ns")).select(
-        "gap", "lane", from_ns="start_ns", to_ns="called_ns"
+        "gap", "within", "lane", from_ns="start_ns", to_ns="called_ns"
     )
     cut = pieces(spans, nesting.segments)
-    parts = cut.select("gap", order="top").hstack(_host_parts(cut, host))
-    long = parts.unpivot(
-        [f"{cause}_ns" for cause in _HOST], index=["gap", "order"],
-        variable_name="cause", value_name="part_ns",
-    )  # fmt: skip
-    return _as_parts(long.with_columns(pl.col("cause").str.strip_suffix("_ns")))
+    parts = cut.select("gap", "within", order="top").hstack(_host_parts(cut, host))
+    return _long(parts, _HOST)
 
 
 def _later_parts(gaps: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
     """Return the parts of gaps from the call on, which belong to the range the call is in."""
     tops = innermost_at(gaps, nesting.segments, "call_start")
-    long = gaps.drop("cause").with_columns(order=tops).unpivot(
-        ["launch_ns", "queue_ns", "unknown_ns"], index=["gap", "order"],
-        variable_name="cause", value_name="part_ns",
+    return _long(gaps.with_columns(order=tops), ("launch", "queue", "unknown"))
+
+
+def _long(parts: pl.DataFrame, causes: Sequence[str]) -> pl.DataFrame:
+    """Return a row for each part that lasts: ``gap``, ``within``, ``order``, ``cause``, ``part_ns``."""
+    each = (
+        parts.lazy().filter(pl.col(f"{cause}_ns") > 0).select(
+            "gap", "within", "order", pl.lit(cause, pl.Enum(CAUSES)).alias("cause"),
+            part_ns=f"{cause}_ns",
+        )
+        for cause in causes
     )  # fmt: skip
-    return _as_parts(long.with_columns(pl.col("cause").str.strip_suffix("_ns")))
-
-
-def _as_parts(parts: pl.DataFrame) -> pl.DataFrame:
-    lasting = parts.filter(pl.col("part_ns") > 0)
-    return lasting.select("gap", "order", pl.col("cause").cast(pl.Enum(CAUSES)), "part_ns")
+    return pl.concat(each).collect()
 
 
 def pieces(spans: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
@@ -221,14 +232,15 @@ def _endless(segments: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 _LOW, _HIGH = -(2**62), 2**62
 
 
-def _ranked(parts: pl.DataFrame, named: pl.DataFrame, within: pl.Series) -> pl.DataFrame:
-    counted = pl.when(pl.col("gap").is_in(within.implode())).then("part_ns")
-    joined = parts.with_columns(counted=counted).join(named, on="order", how="left")
-    grouped = joined.group_by("domain", "range", "cause").agg(
+def _ranked(parts: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
+    by_range = parts.lazy().group_by("order", "cause").agg(
         gaps=pl.col("gap").n_unique(),
         idle_ns=pl.col("part_ns").sum(),
-        window_ns=pl.col("counted").sum(),
-    )
+        window_ns=pl.col("part_ns").filter("within").sum(),
+    )  # fmt: skip
+    grouped = by_range.join(named.lazy(), on="order", how="left").group_by(
+        "domain", "range", "cause"
+    ).agg(pl.col("gaps", "idle_ns", "window_ns").sum())  # fmt: skip
     return grouped.sort(
         "idle_ns", "range", "cause", descending=[True, False, False], nulls_last=True
-    )
+    ).collect()

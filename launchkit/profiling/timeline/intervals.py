@@ -7,6 +7,7 @@ O(n log n), whatever the intervals look like. Times are int64 nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import polars as pl
 
@@ -65,10 +66,35 @@ def values_before(
 def _last_at(
     points: pl.DataFrame, rows: pl.DataFrame, key: str, at: str, *, exact: bool = True
 ) -> pl.DataFrame:
-    # The join takes its left side sorted; the answers go back to the order of the points.
-    left = points.select(key, point_ns=at).with_row_index("point").sort(key, "point_ns")
+    asked = points.select(pl.col(key).cast(pl.Int64), point_ns=pl.col(at).cast(pl.Int64))
+    spans = [each.select(pl.min(key, time).name.prefix("low_"), pl.max(key, time).name.prefix("high_"))
+             .row(0) for each, time in ((asked, "point_ns"), (rows, "start_ns"))]  # fmt: skip
+    if None in spans[0] or None in spans[1]:
+        return _joined(asked, rows, key, exact=exact)
+    least_key, least = (int(min(one[n], two[n])) for one, two in [spans] for n in (0, 1))
+    most_key, most = (int(max(one[n], two[n])) for one, two in [spans] for n in (2, 3))
+    width = most - least + 1
+    if (most_key - least_key + 1) * width >= 2**62:
+        return _joined(asked, rows, key, exact=exact)
+    # One number for key and time: a binary search needs no sorting of the points.
+    place = (pl.col(key).cast(pl.Int64) - least_key) * width - least
+    ordered = rows.with_columns(place=place + pl.col("start_ns"))
+    if not ordered.get_column("place").is_sorted():
+        ordered = ordered.sort("place", maintain_order=True)
+    wanted = asked.select(place + pl.col("point_ns")).to_series()
+    side: Literal["left", "right"] = "right" if exact else "left"
+    found = ordered.get_column("place").search_sorted(wanted, side).cast(pl.Int64) - 1
+    picked = ordered.drop("place").rename({key: "found_key"})[found.clip(0)]
+    here = (found >= 0) & (picked.get_column("found_key").cast(pl.Int64) == asked.get_column(key))
+    values = [pl.when(here).then(pl.col(name)).alias(name) for name in picked.columns]
+    return asked.hstack(picked.select(values))
+
+
+def _joined(asked: pl.DataFrame, rows: pl.DataFrame, key: str, *, exact: bool) -> pl.DataFrame:
+    """Do the same by a join: where a side is empty, or times are too far apart for one number."""
+    left = asked.with_row_index("point").sort(key, "point_ns", nulls_last=True)
     found = left.join_asof(
-        rows.sort(key, "start_ns", maintain_order=True),
+        rows.with_columns(pl.col(key).cast(pl.Int64)).sort(key, "start_ns", maintain_order=True),
         left_on="point_ns",
         right_on="start_ns",
         by=key,

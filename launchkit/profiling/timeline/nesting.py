@@ -40,8 +40,8 @@ def nest(ranges: pl.DataFrame) -> Nesting:
     ordered = ranges.sort(
         "lane", "start_ns", "end_ns", descending=[False, False, True], maintain_order=True
     ).with_columns(order=pl.int_range(pl.len(), dtype=pl.Int64))
-    stacked, crossing = _stacks(ordered)
-    events = _with_tops(_depths(_events(stacked)))
+    events, crossing = _stacks(ordered)
+    events = _with_tops(events)
     opened = events.filter("opens").select("order", "parent", "depth")
     placed = ordered.join(opened, on="order", how="left", maintain_order="left")
     segments = _segments(events)
@@ -76,26 +76,34 @@ def _depths(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stacks(ordered: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Add ``stack``, within which ranges nest: the lane's, a domain's in it, or a part of that."""
+    """Return events with ``stack``, within which ranges nest, and how many ranges cross.
+
+    A stack is a lane; where ranges cross there, a domain's part of it, and where they still do, a
+    part of that.
+    """
     whole = ordered.with_columns(stack=pl.col("lane").cast(pl.Int64))
-    crossed = _crossed(whole)
+    events = _depths(_events(whole))
+    crossed = _crossed(events)
     if crossed.is_empty():
-        return whole, 0
+        return events, 0
     by_domain = pl.struct("lane", "domain").rank("dense").cast(pl.Int64) + whole.height
     domains = whole.with_columns(
         stack=pl.when(pl.col("stack").is_in(crossed.implode())).then(by_domain).otherwise("stack")
     )
-    crossed = _crossed(domains)
+    events = _depths(_events(domains))
+    crossed = _crossed(events)
     if crossed.is_empty():
-        return domains, 0
-    return _split(domains, crossed)
+        return events, 0
+    parts, crossing = _split(domains, crossed)
+    return _depths(_events(parts)), crossing
 
 
-def _crossed(ranges: pl.DataFrame) -> pl.Series:
+def _crossed(events: pl.DataFrame) -> pl.Series:
     """Return the stacks in which some range does not end before the one around it."""
-    events = _depths(_events(ranges)).lazy()
-    by_level = events.select("stack", "level", "opens", "order").sort(
-        "stack", "level", maintain_order=True
+    by_level = (
+        events.lazy()
+        .select("stack", "level", "opens", "order")
+        .sort("stack", "level", maintain_order=True)
     )
     # Where all nest, the n-th opening at a level is of the range of the n-th closing there.
     opened = by_level.filter("opens").select("stack", "level", "order")
@@ -168,25 +176,18 @@ def _with_tops(events: pl.DataFrame) -> pl.DataFrame:
 
 def _own_top(events: pl.DataFrame) -> pl.Series:
     """Return the innermost range of an event's own stack after it."""
-    level = pl.col("level")
     # After a closing it is the range last opened one level further out.
-    wanted = events.with_row_index("position").with_columns(
-        wanted=pl.when("opens").then(level).otherwise(level - 1)
+    wanted = pl.col("level") - (~pl.col("opens")).cast(pl.Int32)
+    levels = int(events.get_column("level").max() or 0) + 1  # type: ignore[arg-type]
+    placed = events.select(
+        "opens", "order", at=pl.int_range(pl.len()), level=pl.col("stack") * levels + wanted
     )
-    opened = wanted.filter("opens").select("stack", "position", "order", wanted="level")
-    found = (
-        wanted.select("stack", "wanted", "position")
-        .sort("stack", "wanted", "position")
-        .join_asof(
-            opened.sort("stack", "wanted", "position"),
-            on="position",
-            by=["stack", "wanted"],
-            strategy="backward",
-            check_sortedness=False,
-        )
+    opened = (
+        placed.filter("opens").select("order", "level", start_ns="at").sort("level", "start_ns")
     )
     # No range is open at level 0, which no opening has: nothing is found there.
-    return found.sort("position").get_column("order").fill_null(_NONE)
+    found = values_at(placed, opened, "level", "at", ["order"])
+    return found.get_column("order").fill_null(_NONE)
 
 
 def _segments(events: pl.DataFrame) -> pl.DataFrame:
