@@ -14,7 +14,7 @@ from handmade import row  # noqa: E402
 from launchkit.profiling.timeline import analyse, read_timeline  # noqa: E402
 from launchkit.profiling.timeline.linked import link  # noqa: E402
 from launchkit.profiling.timeline.stalls import stall_table, with_stalls  # noqa: E402
-from launchkit.profiling.timeline.what_if import CachedLaunches, CudaGraph, what_if  # noqa: E402
+from launchkit.profiling.timeline.what_if import CachedLaunches, CudaGraph, predict  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_all_time_of_gaps_has_a_cause(h200):
 
 
 def test_the_unchanged_replay_takes_as_long_as_the_capture(h200):
-    found = what_if(h200, CachedLaunches("ssd_scan"))
+    found = predict(h200, CachedLaunches("ssd_scan"))
     assert found.steps == 3
     assert found.instances == 18
     assert abs(found.model_error) < 0.02
@@ -103,7 +103,7 @@ def test_the_unchanged_replay_takes_as_long_as_the_capture(h200):
 
 
 def test_a_graph_instead_of_the_scan_saves_more_than_cached_launches(h200):
-    cached, graph = (what_if(h200, kind("ssd_scan")) for kind in (CachedLaunches, CudaGraph))
+    cached, graph = (predict(h200, kind("ssd_scan")) for kind in (CachedLaunches, CudaGraph))
     assert graph.predicted_ns < cached.predicted_ns < cached.replayed_ns
     assert graph.predicted_ns >= graph.gpu_ns
 

@@ -15,8 +15,8 @@ from launchkit.profiling.timeline.what_if import (  # noqa: E402
     CudaGraph,
     Fused,
     OpPlan,
+    predict,
     suggestions,
-    what_if,
 )
 
 STEPS, OPS, LAUNCH_NS, START_NS = 4, 3, 2_000, 3_000
@@ -55,7 +55,7 @@ PER_STEP = OPS * 2
 
 
 def test_a_starved_gpu_lets_a_step_shrink_by_what_the_host_saves():
-    found = what_if(steps(20_000, 1_000), CachedLaunches("op", python_ns=3_000))
+    found = predict(steps(20_000, 1_000), CachedLaunches("op", python_ns=3_000))
     assert (found.steps, found.instances, found.skipped) == (STEPS - 1, (STEPS - 1) * OPS, 0)
     # The last kernel ends after the host: once, for all three steps.
     tail = START_NS + 1_000 - LAUNCH_NS
@@ -67,7 +67,7 @@ def test_a_starved_gpu_lets_a_step_shrink_by_what_the_host_saves():
 
 
 def test_what_a_busy_gpu_hides_is_not_saved():
-    found = what_if(steps(20_000, 21_500), CachedLaunches("op", python_ns=3_000))
+    found = predict(steps(20_000, 21_500), CachedLaunches("op", python_ns=3_000))
     assert found.host_saved_ns == pytest.approx(PER_STEP * 17_000)
     # Each kernel takes 21.5 us, and 1 us lies between: longer than the host's 22 us. Those of
     # the first step, left out, end 25 us after the second begins.
@@ -79,7 +79,7 @@ def test_what_a_busy_gpu_hides_is_not_saved():
 
 
 def test_a_wait_ends_when_the_gpu_is_done_and_not_earlier():
-    found = what_if(steps(20_000, 50_000, sync=True), CachedLaunches("op", python_ns=3_000))
+    found = predict(steps(20_000, 50_000, sync=True), CachedLaunches("op", python_ns=3_000))
     assert abs(found.model_error) < 1e-6
     first, kernels = 3_000 + START_NS, PER_STEP * 51_000 - 1_000
     assert found.predicted_ns == pytest.approx(first + kernels + 700)
@@ -89,8 +89,8 @@ def test_a_wait_ends_when_the_gpu_is_done_and_not_earlier():
 
 def test_saving_a_known_time_per_launch_is_no_upper_bound():
     capture = steps(20_000, 1_000)
-    some = what_if(capture, CachedLaunches("op", saves_ns=5_000))
-    most = what_if(capture, CachedLaunches("op"))
+    some = predict(capture, CachedLaunches("op", saves_ns=5_000))
+    most = predict(capture, CachedLaunches("op"))
     assert some.saved_ns == pytest.approx(PER_STEP * 5_000)
     assert not any("upper bound" in note for note in some.notes)
     assert any("upper bound" in note for note in most.notes)
@@ -98,20 +98,20 @@ def test_saving_a_known_time_per_launch_is_no_upper_bound():
 
 def test_launches_that_are_not_the_drivers_are_left_alone():
     capture = steps(20_000, 1_000, driver=False)
-    found = what_if(capture, CachedLaunches("op"))
+    found = predict(capture, CachedLaunches("op"))
     assert (found.instances, found.skipped, found.saved_ns) == (0, (STEPS - 1) * OPS, 0)
-    every = what_if(capture, CachedLaunches("op", driver_only=False, python_ns=3_000))
+    every = predict(capture, CachedLaunches("op", driver_only=False, python_ns=3_000))
     assert every.saved_ns == pytest.approx(PER_STEP * 17_000)
-    assert what_if(capture, OpPlan("op")).instances == 0
+    assert predict(capture, OpPlan("op")).instances == 0
 
 
 def test_an_op_plan_leaves_its_own_time_and_the_drivers():
-    found = what_if(steps(20_000, 1_000), OpPlan("op", python_ns=6_000))
+    found = predict(steps(20_000, 1_000), OpPlan("op", python_ns=6_000))
     assert found.saved_ns == pytest.approx(OPS * (2 * 20_000 - 6_000))
 
 
 def test_a_graph_leaves_one_launch_and_the_work_of_all():
-    found = what_if(
+    found = predict(
         steps(20_000, 1_000), CudaGraph("op", launch_ns=4_000, python_ns=2_000, between_ns=500)
     )
     last = START_NS + 1_000 + 500 + 1_000 - 4_000
@@ -120,20 +120,20 @@ def test_a_graph_leaves_one_launch_and_the_work_of_all():
 
 
 def test_what_waits_inside_or_launches_once_becomes_no_graph():
-    waiting = what_if(steps(20_000, 1_000, sync=True), CudaGraph("step 1"))
+    waiting = predict(steps(20_000, 1_000, sync=True), CudaGraph("step 1"))
     assert (waiting.instances, waiting.skipped, waiting.saved_ns) == (0, 1, 0)
-    assert what_if(steps(20_000, 1_000, launches=1), CudaGraph("op")).instances == 0
+    assert predict(steps(20_000, 1_000, launches=1), CudaGraph("op")).instances == 0
 
 
 def test_fusing_leaves_one_launch_with_the_gpu_time_of_all():
-    found = what_if(steps(20_000, 1_000), Fused("op"))
+    found = predict(steps(20_000, 1_000), Fused("op"))
     assert found.saved_ns == pytest.approx(OPS * 22_000 - 1_000 / 3)
     assert found.gpu_ns == pytest.approx(PER_STEP * 1_000)
 
 
 def test_a_full_queue_holds_the_host_back_in_the_replay_too():
     capture, _ = full_queue()
-    found = what_if(analyse(capture), CachedLaunches("pushing"))
+    found = predict(analyse(capture), CachedLaunches("pushing"))
     assert abs(found.model_error) < 0.02
     assert found.saved_ns <= 5 * 400
 
@@ -149,14 +149,14 @@ def test_another_thread_goes_on_by_itself():
             gpu=[*capture.timeline.gpu.to_dicts(), *gpu],
         )
     )
-    alone, beside = (what_if(each, CachedLaunches("op")) for each in (capture, both))
+    alone, beside = (predict(each, CachedLaunches("op")) for each in (capture, both))
     assert beside.saved_ns == pytest.approx(alone.saved_ns)
     assert any("threads do not wait for each other" in note for note in beside.notes)
 
 
 def test_a_range_outside_the_steps_is_refused():
     with pytest.raises(UsageError, match="'nowhere'") as caught:
-        what_if(steps(20_000, 1_000), CachedLaunches("nowhere"))
+        predict(steps(20_000, 1_000), CachedLaunches("nowhere"))
     assert caught.value.fields["range"] == "nowhere"
 
 

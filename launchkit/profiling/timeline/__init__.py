@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         range_kernel_summary,
         range_summary,
     )
-    from launchkit.profiling.timeline.what_if import Prediction, suggestions, what_if
+    from launchkit.profiling.timeline.what_if import Prediction, predict, suggestions
 
 __all__ = [
     "TABLES",
@@ -61,12 +61,12 @@ __all__ = [
     "empty_table",
     "execution_summary",
     "kernel_summary",
+    "predict",
     "range_kernel_summary",
     "range_summary",
     "read_timeline",
     "suggestions",
     "table_of",
-    "what_if",
 ]
 
 # Where each name is found.
@@ -80,7 +80,7 @@ _HOMES = {
     "Prediction": "what_if",
     "compare": "comparing",
     "suggestions": "what_if",
-    "what_if": "what_if",
+    "predict": "what_if",
     "Analysis": "analysis",
     "Progress": "nsys_tables",
     "RowCounts": "counts",

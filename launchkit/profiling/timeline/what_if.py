@@ -58,7 +58,7 @@ class Prediction:
         return self.replayed_ns / self.measured_ns - 1 if self.measured_ns else 0.0
 
 
-def what_if(analysis: Analysis, change: Change, *, max_calls: int = 200_000) -> Prediction:
+def predict(analysis: Analysis, change: Change, *, max_calls: int = 200_000) -> Prediction:
     """Return what ``change`` would make of the steps of ``analysis``.
 
     Raises:
@@ -134,7 +134,7 @@ def suggestions(
     for name in names:
         for kind in (CachedLaunches, OpPlan, CudaGraph, Fused):
             try:
-                rows.append(_row(what_if(analysis, kind(name))))
+                rows.append(_row(predict(analysis, kind(name))))
             except UsageError:
                 if ranges is not None:
                     raise
