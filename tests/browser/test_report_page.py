@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import captures
 import pytest
 from timelines import small_timeline
@@ -11,30 +9,6 @@ from timelines import small_timeline
 from launchkit.profiling.report.document import report_document
 from launchkit.profiling.report.html import html_report
 from launchkit.profiling.timeline import analyse, read_timeline
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM or not DRIVER, reason="chromium and chromedriver are not installed"
-)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    selenium = pytest.importorskip("selenium", reason="selenium is in the extra test")
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = CHROMIUM
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage",
-                     "window-size=1400,1000", "host-resolver-rules=MAP * ~NOTFOUND"):  # fmt: skip
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = selenium.webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
