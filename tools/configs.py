@@ -22,6 +22,7 @@ from launchkit.tools import (
     configs_gc,
     configs_merge,
     configs_pin,
+    configs_service,
 )
 from launchkit.tools.configs_output import (
     AsJson,
@@ -88,6 +89,9 @@ app.command("export")(configs_bundle.export_configs)
 app.command("import")(configs_bundle.import_configs)
 app.command("pin")(configs_pin.pin)
 app.command("check")(configs_check.check)
+app.command("push")(configs_service.push)
+app.command("pull")(configs_service.pull)
+app.command("status")(configs_service.status)
 app.command("gc")(configs_gc.collect_garbage)
 
 

@@ -40,9 +40,11 @@ _WIDE = ("kernel", "key", "chosen", "config", "failed", "ours", "theirs", "befor
 def open_or_exit(place: str | None) -> ConfigStore:
     """Return the store at a place; exit code 2 where it cannot be opened."""
     try:
-        return open_store(place)
+        store = open_store(place)
     except LaunchkitError as error:
         fail(str(error))
+    store.take_time()
+    return store
 
 
 def target_or_exit(place: str | None, dry_run: bool) -> ConfigStore:

@@ -105,6 +105,8 @@ def _store() -> Iterator[Check]:
         yield Check("config store", NOTE, says, advice)
     for file, problem in health.broken:
         advice = "Mend it, or remove it: its kernels are tuned again."
+        if "://" in file:
+            advice = "See launchkit configs status. Launches go on without it."
         yield Check("config store", FINDING, f"{file}: {problem}", advice)
 
 

@@ -48,7 +48,8 @@ _flushing_pid: int | None = None
 class ServiceStore(ConfigStore):
     """The records of one namespace of a config service, as ``https://host:port/namespace`` names it.
 
-    Without a ``token`` it is read-only. With a ``secret`` only records count that were signed with
+    Without a ``token`` it is read-only; the token ``-`` writes without one, to a service that lets
+    everybody write. With a ``secret`` only records count that were signed with
     it, and what is put is. ``copy`` keeps what the service gave, and answers while it is silent.
     ``counters`` counts hits, misses by reason, and warnings. Raises StoreError for a bad URL, and
     where httpcore is not installed; UsageError for a secret below 16 bytes.
@@ -154,6 +155,21 @@ class ServiceStore(ConfigStore):
         return self._known.holds(record) or (self._copy is not None and self._copy.holds(record))
 
     @property
+    def url(self) -> str:
+        """The service's URL, with the namespace."""
+        return self._address.text
+
+    @property
+    def namespace(self) -> str:
+        """The namespace."""
+        return self._address.namespace
+
+    @property
+    def copy(self) -> ConfigStore | None:
+        """Where what the service gave is kept on this machine."""
+        return self._copy
+
+    @property
     def read_only(self) -> bool:
         """Whether there is no token to write with."""
         return not self._link.has_token
@@ -190,6 +206,16 @@ class ServiceStore(ConfigStore):
             answer, protocol.StatusAnswer, self._address.text
         )
         return status
+
+    def namespaces(self, timeout_s: float) -> dict[str, int]:
+        """Return how many records each namespace has that the token may read. ServiceError."""
+        answer = self._link.ask("GET", f"{protocol.API}/namespaces", timeout_s=timeout_s)
+        found = read_message(answer, protocol.Namespaces, self._address.text)
+        return {each.name: each.records for each in found.namespaces}
+
+    def download(self) -> tuple[TunedRecord, ...]:
+        """Return every record that the service has. Raises ServiceError."""
+        return self._bulk.listed(None, _UNHURRIED_S)
 
     def snapshot(self, digest: str) -> tuple[TunedRecord, ...]:
         """Return the records of an immutable snapshot. Raises ServiceError."""

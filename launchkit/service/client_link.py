@@ -15,6 +15,8 @@ from launchkit.service.client_address import Address
 from launchkit.service.client_breaker import CircuitBreaker
 from launchkit.service.client_transport import Answer, Call, Transport
 
+ANYBODY = "-"
+"""Instead of a token: none is shown, and writes are tried all the same."""
 _SMALL_BYTES = 65536
 _WORTH_WAITING = {429, 503}
 _REFUSALS = {401, 403, 408, 429}
@@ -29,15 +31,12 @@ class Link:
     def __init__(self, address: Address, token: str | None, timeout_s: float) -> None:
         self.address = address
         self.timeout_s = timeout_s
-        self._token = token
+        self.has_token = token is not None
+        """Whether it may write at all."""
+        self._token = None if token == ANYBODY else token
         self._transport = Transport(address)
         self.reads = CircuitBreaker(self._is_ready)
         self.leases = CircuitBreaker(self._is_ready)
-
-    @property
-    def has_token(self) -> bool:
-        """Whether it may write at all."""
-        return self._token is not None
 
     def ask(
         self,
