@@ -62,7 +62,7 @@ class Settings:
     """LAUNCHKIT_INSTALL_INCLUDE: patterns of the kernels that LAUNCHKIT_INSTALL covers."""
     install_exclude: tuple[str, ...]
     """LAUNCHKIT_INSTALL_EXCLUDE: patterns of those that it leaves out."""
-    database: str | None
+    database: str | None = field(repr=False)
     """LAUNCHKIT_DATABASE: the database of `launchkit serve`; None is a file of the user's."""
     compiler: str | None
     """CC: the C compiler; None is gcc, clang or cc, whichever is found."""
@@ -100,6 +100,7 @@ def _number(name: str, default: int, low: int, high: int) -> int:
     return number
 
 
+# The database's URL has its password.
 _SECRETS = {"LAUNCHKIT_SERVICE_TOKEN", "LAUNCHKIT_SERVICE_KEY", "LAUNCHKIT_DATABASE"}
 HIDDEN = "(set)"
 """What is shown of a secret."""

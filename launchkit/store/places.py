@@ -76,9 +76,14 @@ def _parts(place: object) -> Sequence[object]:
     if place is None:
         service = settings.current().service
         behind = () if service is None else (service,)
-        if settings.current().store is None:
+        if settings.current().store is not None:
+            return (*_parts(default_place()), *behind)
+        try:
             return (Path(default_place()), REGISTERED, *behind)
-        return (*_parts(default_place()), *behind)
+        except StoreError:
+            if not behind:
+                raise
+            return (REGISTERED, *behind)
     if isinstance(place, str):
         return [part.strip() for part in place.split(",")] if "," in place else (place,)
     if isinstance(place, (list, tuple)) and place:

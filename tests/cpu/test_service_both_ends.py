@@ -25,7 +25,7 @@ class Team:
     """A namespace of its own on the running server, and clients of it."""
 
     def __init__(self, served):
-        self.served = served
+        self.served, self.clients = served, []
         self.name = f"team-{next(_numbers)}"
         spaces.make(served.service.database, self.name, "a test")
         self.url = f"{str(served.http.base_url).rstrip('/')}/{self.name}"
@@ -38,16 +38,13 @@ class Team:
         self.clients.append(made)
         return made
 
-    clients: list = []
-
 
 @pytest.fixture
 def team(sqlite_service):
     flights._begin_again()
-    Team.clients = []
     made = Team(sqlite_service)
     yield made
-    for each in Team.clients:
+    for each in made.clients:
         each.close()
 
 
@@ -108,7 +105,8 @@ def test_reading_token_reads_and_what_it_would_write_is_dropped(team):
 
 
 def test_namespace_that_is_not_there_is_a_miss_that_says_so(team, caplog):
-    store = client(f"{str(team.served.http.base_url).rstrip('/')}/nowhere", token=team.served.token("admin", "*")["Authorization"][7:])  # fmt: skip
+    everywhere = team.served.token("read", "*")["Authorization"].removeprefix("Bearer ")
+    store = client(team.url.replace(team.name, "nowhere"), token=everywhere)
     team.clients.append(store)
     assert reason(store) == "refused"
     assert "no namespace nowhere" in caplog.text
