@@ -32,27 +32,9 @@ def _database(given: str | None) -> Iterator[Database]:
         from launchkit.service.options import ServiceSettings
     except ModuleNotFoundError as error:
         raise needing_the_extra(error) from error
-    opened = db.connect(ServiceSettings(database_url(given)))
-    try:
-        with _refusing():
-            migrating.prepare(opened, migrate=True)
-            yield opened
-    finally:
-        opened.close()
-
-
-@contextlib.contextmanager
-def _refusing() -> Iterator[None]:
-    """Tell what the database has refused without a traceback."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", error)).strip()
-        raise UsageError(
-            f"the database cannot be used: {reason}. Start it, or correct --database."
-        ) from None
+    with db.usable(db.connect(ServiceSettings(database_url(given)))) as opened:
+        migrating.prepare(opened, migrate=True)
+        yield opened
 
 
 @tokens.command("create")

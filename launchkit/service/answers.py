@@ -133,7 +133,8 @@ def install(app: FastAPI) -> None:
         code = _CODES.get(error.status_code, "bad-request")
         message = f"{error.detail}. See docs/http-api.md for what is served."
         answer = refusal(Refused(code, message), number(request))
-        answer.headers.update(error.headers or {})
+        if code == "no-method":
+            answer.headers["Allow"] = ", ".join(_methods(app, request.url.path))
         return answer
 
     def database(request: Request, error: Exception) -> Response:
@@ -154,6 +155,16 @@ def install(app: FastAPI) -> None:
     for kind in (OperationalError, InterfaceError, PoolTimeoutError):
         app.add_exception_handler(kind, database)
     app.add_exception_handler(Exception, broken)
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """Return what a path can be asked for; one that is served by several routes, by all of them."""
+    found: set[str] = set()
+    for template, methods in app.openapi()["paths"].items():
+        pattern = "[^/]+".join(re.escape(part) for part in re.split(r"\{\w+\}", template))
+        if re.fullmatch(pattern, path):
+            found |= {method.upper() for method in methods}
+    return sorted(found)
 
 
 def _first_problem(error: RequestValidationError) -> str:

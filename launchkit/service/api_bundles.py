@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from launchkit.service import protocol, records, snapshots, spaces
 from launchkit.service.answers import Refused, documented
-from launchkit.service.api_records import Body, Digest, Etag, NamespaceName
+from launchkit.service.api_records import NONE, Body, Digest, Etags, NamespaceName
 from launchkit.service.context import service
 from launchkit.service.protocol import (
     ImportAnswer,
@@ -24,10 +24,8 @@ from launchkit.store import bundle
 
 router = APIRouter(tags=["namespaces and bundles"])
 
-KernelName = Annotated[
-    str | None, Query(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")
-]
-DeviceName = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
+KernelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+DeviceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
 _BUNDLE: dict[str, Any] = {protocol.MEDIA_BUNDLE: {"schema": {"type": "string"}}}
 
 
@@ -74,14 +72,14 @@ def make_namespace(request: Request, asked: NamespaceRequest) -> NamespaceEntry:
 def get_bundle(
     request: Request,
     namespace: NamespaceName,
-    kernel: KernelName = None,
-    device: DeviceName = None,
-    if_none_match: Etag = None,
+    kernel: KernelName = NONE,
+    device: DeviceName = NONE,
+    if_none_match: Etags = NONE,
 ) -> Response:
     """Return the namespace's records as a bundle, of one kernel or device if that is asked for."""
     here = service(request)
     here.admit(request, "read", namespace)
-    asked = SnapshotRequest(kernel=kernel, device=device)
+    asked = SnapshotRequest(kernel=kernel or None, device=device or None)
     with snapshots.one_of_few(), here.database.reading() as connection:
         data, _ = snapshots.packed(connection, namespace, asked, here.settings.bundle_limit_bytes)
     return _bundle(data, hashlib.sha256(data).hexdigest(), if_none_match, lasting=False)
@@ -152,7 +150,7 @@ def take_snapshot(
     responses={**documented("no-snapshot"), 200: {"content": _BUNDLE}},
 )
 def get_snapshot(
-    request: Request, namespace: NamespaceName, digest: Digest, if_none_match: Etag = None
+    request: Request, namespace: NamespaceName, digest: Digest, if_none_match: Etags = NONE
 ) -> Response:
     """Return a snapshot: a bundle, whose bytes have this sha256."""
     here = service(request)
@@ -162,9 +160,9 @@ def get_snapshot(
     return _bundle(data, digest, if_none_match, lasting=True)
 
 
-def _bundle(data: bytes, digest: str, if_none_match: str | None, *, lasting: bool) -> Response:
+def _bundle(data: bytes, digest: str, if_none_match: str, *, lasting: bool) -> Response:
     lasts = "private, max-age=31536000, immutable" if lasting else "no-cache"
     headers = {"ETag": protocol.quoted(digest), "Cache-Control": lasts}
-    if digest in {protocol.unquoted(tag) for tag in (if_none_match or "").split(",")}:
+    if digest in {protocol.unquoted(tag) for tag in if_none_match.split(",")}:
         return Response(status_code=304, headers=headers)
     return Response(data, headers=headers, media_type=protocol.MEDIA_BUNDLE)

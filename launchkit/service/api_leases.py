@@ -18,7 +18,7 @@ router = APIRouter(tags=["leases"])
 Identity = Annotated[str, Path(pattern=protocol.IDENTITY_PATTERN)]
 _SECRET = r"^[A-Za-z0-9_\-]{16,128}$"
 Secret = Annotated[str, Header(pattern=_SECRET)]
-NewSecret = Annotated[str | None, Header(pattern=_SECRET)]
+NewSecret = Annotated[str, Header(pattern=_SECRET)]
 _PATH = "/v1/namespaces/{namespace}/leases/{identity}"
 _LOST = documented("lease-lost")
 _ENDED = {**_LOST, 204: {"description": "The lease is free."}}
@@ -36,7 +36,7 @@ def acquire_lease(
     namespace: NamespaceName,
     identity: Identity,
     asked: AcquireRequest,
-    launchkit_lease: NewSecret = None,
+    launchkit_lease: NewSecret = "",
 ) -> LeaseGranted:
     """Ask to be the only one who tunes a key; who sends a secret of its own may ask again."""
     here = service(request)
@@ -45,7 +45,7 @@ def acquire_lease(
     try:
         with here.database.writing() as connection:
             granted = leases.acquire(
-                here.database, connection, lease, asked, caller.name, launchkit_lease
+                here.database, connection, lease, asked, caller.name, launchkit_lease or None
             )
     except Refused as refused:
         here.metrics.leased(namespace, "held" if refused.answer.lease else "refused")

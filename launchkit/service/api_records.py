@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
@@ -27,15 +27,15 @@ router = APIRouter(tags=["records"])
 NamespaceName = Annotated[str, Path(pattern=protocol.NAMESPACE_PATTERN)]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 Segment = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
-Toolchain = Annotated[
-    str | None, Query(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")
-]
-Etag = Annotated[str | None, Header(max_length=1000)]
+Toolchain = Annotated[str, Query(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Etags = Annotated[str, Header(max_length=1000)]
+IfMatch = Annotated[str, Header(pattern=protocol.IF_MATCH_PATTERN)]
+IfNoneMatch = Annotated[str, Header(pattern=r"^\*$")]
+Signature = Annotated[str, Header(pattern=signing.SIGNATURE_PATTERN)]
+# An empty text stands for what is not there: a null among the types would be one more text.
+NONE = ""
 _PATH = "/v1/namespaces/{namespace}/records/{kernel}/{digest}/{device}/{key_hash}"
-_DOCUMENT: dict[str, Any] = {
-    "type": "object",
-    "description": "A config document (docs/configs.md).",
-}
+_DOCUMENT = {"$ref": "#/components/schemas/ConfigDocument"}
 _BODY = {"required": True, "content": {protocol.MEDIA_DOCUMENT: {"schema": _DOCUMENT}}}
 
 
@@ -64,14 +64,14 @@ def get_record(
     digest: Digest,
     device: Segment,
     key_hash: Digest,
-    toolchain: Toolchain = None,
-    if_none_match: Etag = None,
+    toolchain: Toolchain = NONE,
+    if_none_match: Etags = NONE,
 ) -> Response:
     """Return the document of one key: of one Triton's record, or of all that are stored."""
     here = service(request)
     here.admit(request, "read", namespace)
     parts = (kernel, digest, device, key_hash)
-    if toolchain is None:
+    if toolchain == NONE:
         with here.database.reading() as connection:
             found = records.find_all_toolchains(connection, namespace, parts)
         if found is None:
@@ -107,20 +107,19 @@ def put_record(
     device: Segment,
     key_hash: Digest,
     body: Body,
-    toolchain: Toolchain = None,
-    if_match: Etag = None,
-    if_none_match: Etag = None,
-    launchkit_signature: Annotated[str | None, Header(max_length=200)] = None,
+    toolchain: Toolchain = NONE,
+    if_match: IfMatch = NONE,
+    if_none_match: IfNoneMatch = NONE,
+    launchkit_signature: Signature = NONE,
 ) -> PutAnswer:
     """Merge one record into what is stored for its key: what is acknowledged is never lost."""
     here = service(request)
     caller = here.admit(request, "write", namespace)
     record = _record(body, (kernel, digest, device, key_hash), toolchain)
-    signature = _signature(launchkit_signature)
-    only_if = _preconditions(if_match, if_none_match)
+    only_if = (protocol.unquoted(if_match), if_none_match != NONE)
     with here.database.writing() as connection:
         done = records.put(
-            here.database, connection, namespace, record, caller.name, signature=signature,
+            here.database, connection, namespace, record, caller.name, signature=launchkit_signature or None,
             only_if=only_if, limit_bytes=here.settings.document_limit_bytes,
         )  # fmt: skip
     unchanged = "changed" if done.changed else "unchanged"
@@ -174,38 +173,25 @@ def _missed(reason: MissedFor) -> Refused:
     return Refused("absent", "there is no record of this key. Tune it, and PUT what was found.")
 
 
-def _document(data: bytes, etag: str, signature: str | None, if_none_match: str | None) -> Response:
+def _document(data: bytes, etag: str, signature: str | None, if_none_match: str) -> Response:
     headers = {"ETag": protocol.quoted(etag), "Cache-Control": "no-cache"}
     if signature is not None:
         headers[protocol.HEADER_SIGNATURE] = signature
-    known = {protocol.unquoted(tag) for tag in (if_none_match or "").split(",")}
-    if etag in known or (if_none_match or "").strip() == "*":
+    known = {protocol.unquoted(tag) for tag in if_none_match.split(",")}
+    if etag in known or if_none_match.strip() == "*":
         return Response(status_code=304, headers=headers)
     return Response(data, headers=headers, media_type=protocol.MEDIA_DOCUMENT)
 
 
-def _record(body: bytes, parts: tuple[str, str, str, str], toolchain: str | None) -> TunedRecord:
+def _record(body: bytes, parts: tuple[str, str, str, str], toolchain: str) -> TunedRecord:
     found = document.parse(body, source="the document").records
     if len(found) != 1:
         raise BadDocumentError("the document", f"it holds {len(found)} records instead of one")
     record = found[0]
     of_record = protocol.record_parts(record.kernel, record.device, record.key)
-    if of_record != parts or toolchain not in (None, record.toolchain.triton):
+    if of_record != parts or toolchain not in (NONE, record.toolchain.triton):
         raise Refused(
             "other-key", f"the document is of {'/'.join(of_record)} and {record.toolchain.text}. "
             "PUT it there.",
         )  # fmt: skip
     return record
-
-
-def _signature(header: str | None) -> str | None:
-    if header is not None and not signing.is_signature(header):
-        raise Refused("invalid", f"{protocol.HEADER_SIGNATURE} is v1= and 64 hex digits.")
-    return header
-
-
-def _preconditions(if_match: str | None, if_none_match: str | None) -> records.Preconditions:
-    digest = None if if_match is None else protocol.unquoted(if_match)
-    if (if_match is not None and digest is None) or if_none_match not in (None, "*"):
-        raise Refused("invalid", 'PUT takes If-Match: "…", one entity tag, or If-None-Match: *.')
-    return digest, if_none_match is not None

@@ -16,18 +16,21 @@ from launchkit.service import (
     api_status,
     db,
     migrating,
+    openapi,
 )
 from launchkit.service.context import Service
+from launchkit.service.db import Database
 from launchkit.service.limits import Guard
 from launchkit.service.options import ServiceSettings
 
 
-def create_app(settings: ServiceSettings) -> FastAPI:
+def create_app(settings: ServiceSettings, database: Database | None = None) -> FastAPI:
     """Return the application over a database, which is checked and brought up to date first.
 
-    Raises UsageError for a bad URL, StoreError for a database that cannot be served.
+    Without ``database`` it is the one that the settings name. Raises UsageError for a bad URL,
+    StoreError for a database that cannot be served, SQLAlchemy's errors for one that fails.
     """
-    database = db.connect(settings)
+    database = db.connect(settings) if database is None else database
     schema = migrating.prepare(database, migrate=settings.migrate)
     service = Service(settings, database, schema)
     app = FastAPI(
@@ -43,6 +46,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     answers.install(app)
     for part in (api_records, api_leases, api_bundles, api_status):
         app.include_router(part.router)
+    # FastAPI's own way of extending its document is to replace the method.
+    app.openapi = openapi.publisher(app)  # type: ignore[method-assign]
     app.add_middleware(
         Guard,
         settings=settings,

@@ -14,11 +14,11 @@ from typing import Any, Literal
 from sqlalchemy import BigInteger, Table, create_engine, event, make_url, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from launchkit.errors import UsageError
+from launchkit.errors import StoreError, UsageError
 from launchkit.service.options import ServiceSettings
 
 _WRITES = "launchkit_writes"
@@ -87,6 +87,23 @@ def connect(settings: ServiceSettings) -> Database:
     if url.get_backend_name() == "sqlite":
         return Database(_sqlite(url, settings))
     return Database(_postgresql(url, settings))
+
+
+@contextlib.contextmanager
+def usable(database: Database) -> Iterator[Database]:
+    """Give a database, and close it after the block.
+
+    Raises StoreError for what the database refuses inside: with its reason, without the URL.
+    """
+    try:
+        yield database
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", error)).strip().rstrip(".")
+        raise StoreError(
+            f"the database cannot be used: {reason}. Start it, or give another one with --database."
+        ) from None
+    finally:
+        database.close()
 
 
 def _url(text: str) -> URL:

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from launchkit.errors import UsageError
-from launchkit.service import auth
+from launchkit.service import auth, db
 from launchkit.service.app import create_app
 from launchkit.service.context import Service
 from launchkit.service.options import ServiceSettings
@@ -44,14 +44,12 @@ def serve(
     ``ready`` gets the URL when requests are answered. Raises UsageError for an address that
     cannot be had, or that others could reach without tokens; StoreError for a bad database.
     """
-    app = create_app(settings)
-    service: Service = app.state.service
-    try:
+    with db.usable(db.connect(settings)) as database:
+        app = create_app(settings, database)
+        service: Service = app.state.service
         _refuse_open_door(service, listening)
         with _socket(listening) as bound:
             _run(app, listening, bound, lambda: ready(_url(listening.host, bound), service))
-    finally:
-        service.database.close()
 
 
 @contextlib.contextmanager

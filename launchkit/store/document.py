@@ -120,6 +120,14 @@ class ConfigDocument:
             raise UsageError(f"a record of {self.kernel.name} stands twice. Give each one once.")
 
 
+def json_schema(ref_template: str) -> dict[str, Any]:
+    """Return the JSON Schema of documents; parts that it shares stand in ``$defs``.
+
+    ``ref_template`` says how they are referred to, with ``{model}`` in it.
+    """
+    return _ADAPTER.json_schema(ref_template=ref_template)
+
+
 def parse(data: bytes, *, source: str) -> ConfigDocument:
     """Return the document in ``data``; ``source`` names it in errors.
 

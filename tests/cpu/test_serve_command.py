@@ -14,7 +14,7 @@ from stored import RECORD
 from typer.testing import CliRunner
 
 from launchkit import settings
-from launchkit.errors import UsageError
+from launchkit.errors import StoreError, UsageError
 from launchkit.service import protocol, running, signing
 from launchkit.tools import cli
 
@@ -36,7 +36,7 @@ def as_json(*arguments):
 
 def refusal(*arguments):
     result = run(*arguments)
-    assert isinstance(result.exception, UsageError)
+    assert isinstance(result.exception, (UsageError, StoreError))
     return str(result.exception)
 
 
@@ -145,9 +145,10 @@ def test_a_database_that_cannot_be_opened_is_said_without_a_password(tmp_path):
     missing = f"sqlite:///{tmp_path / 'none' / 'service.db'}"
     assert "cannot be used" in refusal("token", "list", "--database", missing)
     closed = "postgresql://me:hush@127.0.0.1:1/x"
-    said = refusal("token", "list", "--database", closed)
-    assert "cannot be used" in said
-    assert "hush" not in said
+    for command in (("token", "list"), ("--port", 0)):
+        said = refusal(*command, "--database", closed)
+        assert "cannot be used" in said
+        assert "hush" not in said
 
 
 def test_the_default_database_is_the_environments_or_the_users_own(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from dataclasses import replace
 
 import pytest
@@ -99,6 +100,23 @@ def test_what_is_not_served_says_so_as_json(served):
         assert (answer.status_code, answer.json()["code"]) == (status, code), path
         assert answer.json()["request"] == answer.headers[protocol.HEADER_REQUEST]
         assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_what_a_path_can_be_asked_for_is_said(served):
+    path = protocol.record_path("default", RECORD)
+    assert served.http.delete(path).headers["allow"] == "GET, PUT"
+    assert served.http.get(protocol.lookup_path("default")).headers["allow"] == "POST"
+
+
+def test_the_document_of_the_api_has_what_it_refers_to(served):
+    described = served.http.get("/openapi.json").json()
+    parts = described["components"]["schemas"]
+    named = re.findall(r'"#/components/schemas/([^"]+)"', jsonio.dumps(described).decode())
+    assert "ConfigDocument" in named
+    assert set(named) <= set(parts)
+    assert parts["ConfigDocument"]["properties"].keys() == {
+        "schema", "kernel", "device", "records"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"wanted": NaN}', b"[" * 50_000, b"\xff"])
