@@ -7,8 +7,10 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import captures
+import polars as pl
 import pytest
 from rich.console import Console
 from timelines import small_timeline
@@ -67,6 +69,25 @@ def test_ranges_of_a_known_timeline_have_its_figures(small) -> None:
     assert (row["count"], row["total_ns"], row["launches"]) == (2, 600_000, 6)
     assert (row["api_ns"], row["inclusive_python_ns"]) == (36_000, 564_000)
     assert (row["gpu_ns"], row["verdict"]) == (120_000, "Python-bound")
+
+
+def test_own_profile_has_launches_with_their_phases_and_no_calls_of_an_api() -> None:
+    timeline = small_timeline()
+    launches = timeline.calls.filter(pl.col("kind") == "launch").with_columns(
+        find_ns=pl.lit(1_000), grid_ns=pl.lit(None, pl.Int64), driver_ns=pl.lit(2_000)
+    )
+    own = timeline.with_tables(calls=launches, gpu=[])
+    own = replace(own, source=replace(own.source, format="launchkit", host_only=True))
+    document = report_document(analyse(own))
+    (row,) = document["launches"]
+    assert (row["name"], row["count"], row["total_ns"]) == ("cuLaunchKernel", 12, 72_000)
+    assert [row[f"median_{phase}_ns"] for phase in ("find", "grid", "driver")] == [
+        1_000,
+        None,
+        2_000,
+    ]
+    assert document["apis"] == []
+    assert re.search(r"find p50 +driver p50", printed(document))
 
 
 def test_document_is_json_and_says_which_rows_were_read(small) -> None:

@@ -16,7 +16,7 @@ import polars as pl
 
 from launchkit.profiling.report.latency import launch_latency
 from launchkit.profiling.timeline.analysis import Analysis
-from launchkit.profiling.timeline.model import Source
+from launchkit.profiling.timeline.model import Source, Timeline
 from launchkit.profiling.timeline.summaries import api_summary
 
 SCHEMA_VERSION = 1
@@ -48,7 +48,8 @@ def report_document(analysis: Analysis) -> dict[str, Any]:
         "source": source_object(timeline.source),
         "span_ns": last_ns - first_ns,
         "ranges": rows_of(_judged(analysis)),
-        "apis": rows_of(_with_stalls(api_summary(timeline), analysis.stalls)),
+        "launches": rows_of(_phases(timeline)),
+        "apis": rows_of(_apis(analysis)),
         "kernels": rows_of(work.filter(~copies)),
         "copies": rows_of(work.filter(copies)),
         "ops": rows_of(analysis.ops),
@@ -91,8 +92,26 @@ def _judged(analysis: Analysis) -> pl.DataFrame:
     return analysis.ranges.hstack(analysis.verdicts.select(_VERDICT))
 
 
-def _with_stalls(apis: pl.DataFrame, stalls: pl.DataFrame) -> pl.DataFrame:
-    waited = stalls.group_by("name").agg(
+def _phases(timeline: Timeline) -> pl.DataFrame:
+    """Launches of an own profile by kernel, with the medians of their phases where they are known."""
+    if "driver_ns" not in timeline.calls.columns:
+        return pl.DataFrame()
+    took = pl.col("end_ns") - pl.col("start_ns")
+    quantiles = {"median_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
+    rows = timeline.calls.group_by("name").agg(
+        pl.len().alias("count"), took.sum().alias("total_ns"),
+        *(took.quantile(part, "linear").alias(name) for name, part in quantiles.items()),
+        pl.col("find_ns", "grid_ns", "driver_ns").median().name.prefix("median_"),
+    )  # fmt: skip
+    return rows.sort("total_ns", "name", descending=[True, False])
+
+
+def _apis(analysis: Analysis) -> pl.DataFrame:
+    """Functions of the API with their stalls. An own profile has launches, and calls of no API."""
+    apis = api_summary(analysis.timeline)
+    if analysis.timeline.source.format == "launchkit":
+        apis = apis.clear()
+    waited = analysis.stalls.group_by("name").agg(
         pl.col("stalled", "stall_ns").sum(), pl.col("launch_median_ns").median()
     )
     return apis.join(waited, on="name", how="left", maintain_order="left")

@@ -121,6 +121,16 @@ VIEWS = (
         lambda document: list(document["ranges"]),
     ),
     View(
+        "launches", "Launches",
+        "µs of the whole launch call, its driver call included; phases where they are known.",
+        (
+            Column("kernel", _of("name"), "text", folds=True), _COUNT, _TOTAL, *_QUANTILES,
+            Column("find p50", _of("median_find_ns")), Column("grid p50", _of("median_grid_ns")),
+            Column("driver p50", _of("median_driver_ns")),
+        ),
+        lambda document: list(document["launches"]),
+    ),
+    View(
         "idle", "Why the GPU was idle",
         "By what the launching thread did, and the range that it did it in.",
         (
