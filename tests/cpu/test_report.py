@@ -133,8 +133,9 @@ def test_verdicts_of_the_sample_reach_the_terminal(sample) -> None:
 @pytest.mark.parametrize("width", [80, 100, 130, 160, 190, 220])
 def test_no_figure_is_cut_at_any_width(width, sample) -> None:
     text = printed(sample, width=width)
-    parts = re.split("|".join(f"^{view.title} *$" for view in VIEWS), text, flags=re.MULTILINE)[1:]
-    for view, part in zip(VIEWS, parts, strict=True):
+    shown = [view for view in VIEWS if view.rows(sample)]
+    parts = re.split("|".join(f"^{view.title} *$" for view in shown), text, flags=re.MULTILINE)[1:]
+    for view, part in zip(shown, parts, strict=True):
         words = set(re.split(r"  +|\n| (?=[\d-])", part))
         for row in view.rows(sample)[:50]:
             for column in view.columns:
