@@ -19,6 +19,7 @@ from launchkit.errors import LaunchkitError
 from launchkit.tools import (
     bench,
     configs,
+    diff,
     doctor,
     profile,
     report,
@@ -44,6 +45,7 @@ serve.app.add_typer(serve_admin.namespaces, name="namespace")
 serve.app.command("migrate")(serve_admin.migrate)
 serve.app.command("prune")(serve_admin.prune)
 app.add_typer(serve.app, name="serve")
+app.command("diff")(diff.command)
 app.command("doctor")(doctor.command)
 app.command("report")(report.command)
 app.command("tune")(tune.command)

@@ -36,7 +36,17 @@ PerfettoOut = Annotated[
 StepRange = Annotated[
     str | None, typer.Option(help="Name of the ranges that are steps, without their numbers.")
 ]
+WhatIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RANGE",
+        help="Range to predict changes of; may be repeated. Default: the dearest 3.",
+    ),
+]
 Limit = Annotated[int, typer.Option(help="Rows of each printed table.")]
+
+_TRIED = 3
+"""Ranges that changes are predicted of, where none is asked for: each takes some replays."""
 
 
 def command(
@@ -45,6 +55,7 @@ def command(
     html_output: HtmlOut = None,
     perfetto_output: PerfettoOut = None,
     step_range: StepRange = None,
+    what_if: WhatIf = None,
     limit: Limit = 20,
 ) -> None:
     """Say where the host's time goes, and why the GPU waits.
@@ -60,7 +71,7 @@ def command(
     if perfetto_output is not None and len(captures) > 1:
         raise UsageError("--perfetto takes one capture. Call it once for each.")
     found = [analysed(path, step_range) for path in captures]
-    documents = _documents(found)
+    documents = _documents(found, what_if)
     if not printed:
         _show(documents, limit)
     if json_output is not None:
@@ -71,10 +82,14 @@ def command(
         _write_trace(found[0], perfetto_output)
 
 
-def _documents(found: Sequence[Any]) -> list[dict[str, Any]]:
+def _documents(found: Sequence[Any], ranges: list[str] | None) -> list[dict[str, Any]]:
     from launchkit.profiling.report.document import report_document
+    from launchkit.profiling.timeline import suggestions
 
-    return [report_document(analysis) for analysis in found]
+    return [
+        report_document(analysis, suggestions(analysis, ranges or None, limit=_TRIED))
+        for analysis in found
+    ]
 
 
 def _show(documents: Sequence[dict[str, Any]], limit: int) -> None:

@@ -206,6 +206,17 @@ def test_command_writes_every_form_and_never_the_capture(tmp_path) -> None:
     assert set(tmp_path.iterdir()) == set(outputs)
 
 
+def test_changes_are_predicted_of_the_ranges_that_are_asked_for(tmp_path) -> None:
+    options = ["--what-if", "ssd_scan", "--json", tmp_path / "out.json"]
+    done = run(captures.nsys_sample(), *options)
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "out.json").read_bytes())["what_if"]
+    assert {row["range"] for row in rows} == {"ssd_scan"}
+    assert {row["change"] for row in rows} >= {"OpPlan", "CudaGraph", "CachedLaunches"}
+    assert all(row["predicted_ns"] < row["measured_ns"] for row in rows)
+    assert re.search(r"ssd_scan +op plan ", done.stdout)
+
+
 def test_json_goes_to_the_output_alone_where_it_is_a_dash() -> None:
     document = json.loads(run(captures.nsys_sample("cpu_only_2022.4"), "--json", "-").stdout)
     assert document["source"]["host_only"]

@@ -37,8 +37,11 @@ _GAP = (
 )  # fmt: skip
 
 
-def report_document(analysis: Analysis) -> dict[str, Any]:
-    """Return what a report says of one capture, as JSON types."""
+def report_document(analysis: Analysis, what_if: pl.DataFrame | None = None) -> dict[str, Any]:
+    """Return what a report says of one capture, as JSON types.
+
+    ``what_if``: the predictions to report, of ``suggestions``.
+    """
     timeline = analysis.timeline
     first_ns, last_ns = timeline.span_ns()
     work = analysis.kernels.with_columns(pl.col("kind").cast(pl.String))
@@ -60,6 +63,7 @@ def report_document(analysis: Analysis) -> dict[str, Any]:
         "devices": rows_of(analysis.devices),
         "sync": rows_of(analysis.sync),
         "cold": rows_of(analysis.cold.head(LONGEST)),
+        "what_if": [] if what_if is None else rows_of(what_if),
         "launch_latency": launch_latency(analysis.calls),
         "omitted": _omitted(analysis),
         "warnings": list(analysis.warnings),

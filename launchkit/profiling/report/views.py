@@ -106,6 +106,11 @@ _QUANTILES = (
 _COUNT = Column("count", _of("count"), "count")
 _TOTAL = Column("total", _of("total_ns"))
 
+_CHANGES = {
+    "CachedLaunches": "cached launches", "OpPlan": "op plan", "CudaGraph": "CUDA graph",
+    "Fused": "fused",
+}  # fmt: skip
+
 VIEWS = (
     View(
         "ranges", "Ranges",
@@ -139,6 +144,20 @@ VIEWS = (
             Column("µs per step", _of("step_ns")),
         ),
         lambda document: list(document["idle"]),
+    ),
+    View(
+        "what_if", "What if",
+        "µs per step (of all, without steps), predicted by replaying host and GPU; hidden: saved on "
+        "the host, but the GPU takes as long.",
+        (
+            Column("range", _of("range"), "text", folds=True),
+            Column("change", lambda row: _CHANGES.get(row["change"], row["change"]), "text"),
+            Column("measured", _of("measured_ns")), Column("replayed", _of("replayed_ns"), room=100),
+            Column("predicted", _of("predicted_ns")), Column("saved", _of("saved_ns")),
+            Column("hidden", _of("hidden_ns")),
+            Column("but", lambda row: "; ".join(row["notes"]), "text", room=160, folds=True),
+        ),
+        lambda document: list(document["what_if"]),
     ),
     View(
         "layers", "Host time by layer and slot",
