@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,15 +25,19 @@ from launchkit.errors import BadDocumentError, StoreError, UsageError
 from launchkit.store import DirectoryStore, bundle, document, foreign, pins
 
 Files = dict[str, bytes]
-Taken = tuple[Sequence[TunedRecord], Sequence[str]]
+Taken = tuple[Sequence[Any], Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Target:
-    """One reader. ``make``: an input's files by relative path; ``take``: read them in a folder."""
+    """One reader. ``make``: an input's files by relative path; ``take``: read them in a folder.
+
+    ``check`` raises AssertionError for what may not be taken; None: the rules of a record.
+    """
 
     make: Callable[[Random], Files]
     take: Callable[[Path], Taken]
+    check: Callable[[Sequence[Any]], None] | None = None
 
 
 def _sha256(content: object) -> str:
@@ -240,3 +245,12 @@ TARGETS: dict[str, Target] = {
     "inductor": _foreign("inductor", seeds.inductor, "ab/x.best_config", key_values={"n": 1}),
 }
 """Every reader by its name."""
+
+if importlib.util.find_spec("polars") is not None:
+    # Now, not on first use: what polars maps is not the memory of an input.
+    from launchkit.benchmarks import fuzz_timelines as timelines
+
+    TARGETS |= {
+        "nsys-sqlite": Target(timelines.make_sqlite, timelines.take, timelines.check),
+        "nsys-parquet": Target(timelines.make_parquet, timelines.take, timelines.check),
+    }

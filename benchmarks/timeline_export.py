@@ -29,6 +29,7 @@ _TABLES = {
     "globalPid, bytes, copyKind, graphNodeId",
     "META_DATA_EXPORT": "name, value",
     "StringIds": "id, value",
+    "TARGET_INFO_CUDA_DEVICE": "gpuId, cudaId, pid",
 }
 Row = tuple[Any, ...]
 Rows = Iterator[tuple[str, Row]]
@@ -51,6 +52,8 @@ def write(path: Path, rows: int, advance: Callable[[int], None] = lambda rows: N
         connection.execute(f'CREATE TABLE "{table}" ({listed})')
     connection.executemany("INSERT INTO StringIds VALUES (?, ?)", _strings())
     connection.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.24.0')")
+    for number, process in enumerate(_PROCESSES):
+        connection.execute(f"INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES ({number}, 0, {process})")
     made = _insert(connection, rows, advance)
     connection.execute("COMMIT")
     connection.close()

@@ -26,15 +26,20 @@ from launchkit.profiling.timeline import (
 def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-before_bytes, start_ns = peak_bytes(), clock.now_ns()
+def cpu_s():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+before_bytes, before_s, start_ns = peak_bytes(), cpu_s(), clock.now_ns()
 timeline = read_timeline(sys.argv[1])
-read_ns, read_bytes = clock.now_ns(), peak_bytes()
+read_ns, read_s, read_bytes = clock.now_ns(), cpu_s(), peak_bytes()
 for summary in (range_summary, api_summary, kernel_summary, range_kernel_summary):
     summary(timeline)
 done_ns = clock.now_ns()
 rows = sum(counts.used for _, counts in timeline.counts)
 print(jsonio.dumps_compact({
     "import_s": (read_ns - start_ns) / 1e9, "import_peak_bytes": read_bytes,
+    "import_cpu_s": read_s - before_s, "summaries_cpu_s": cpu_s() - read_s,
     "summaries_s": (done_ns - read_ns) / 1e9, "summaries_peak_bytes": peak_bytes(),
     "before_bytes": before_bytes, "rows_used": rows}).decode())
 """

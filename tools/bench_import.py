@@ -55,11 +55,12 @@ def show(document: dict[str, Any]) -> None:
         f"{document['rows']:,} rows, {size:,.0f} MiB of SQLite ({facts['cpu']}, {facts['cores']} cores)",
     )
     table = plain_table()
-    for heading in ("stage", "seconds", "peak MiB", "rows a second"):
+    for heading in ("stage", "seconds", "CPU s", "peak MiB", "rows a second"):
         table.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
     for stage in ("import", "summaries"):
         seconds, peak = document[f"{stage}_s"], document[f"{stage}_peak_bytes"] / 2**20
         rate = f"{document['rows'] / seconds:,.0f}" if seconds else "-"
-        table.add_row(stage, f"{seconds:.1f}", f"{peak:,.0f}", rate)
+        cpu = f"{document[f'{stage}_cpu_s']:.1f}"
+        table.add_row(stage, f"{seconds:.1f}", cpu, f"{peak:,.0f}", rate)
     console.print(table)
     console.print(_LEGEND, highlight=False, markup=False)

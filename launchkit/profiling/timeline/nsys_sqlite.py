@@ -16,6 +16,8 @@ from launchkit.errors import TimelineError
 from launchkit.profiling.timeline.nsys_tables import Progress
 
 _ROWS_A_PIECE = 100_000
+# Names and messages of a damaged file need not be text.
+_FAILURES = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
 
 
 class SqliteTables:
@@ -30,12 +32,12 @@ class SqliteTables:
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         try:
             self._connection = self._open()
-        except (sqlite3.Error, OSError) as error:
+        except (*_FAILURES, OSError) as error:
             self._delete_copy()
             raise self._damaged(error) from None
         try:
             self.names = self._names()
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             self.close()
             raise self._damaged(error) from None
 
@@ -91,7 +93,7 @@ class SqliteTables:
                 values = zip(columns.items(), zip(*piece, strict=True), strict=True)
                 yield pl.DataFrame([_series(name, dtype, each) for (name, dtype), each in values])
                 progress(table, done, max(rows, done))
-        except (sqlite3.Error, OverflowError) as error:
+        except _FAILURES as error:
             raise self._damaged(error) from None
 
     def _height(self, table: str) -> int:
@@ -100,14 +102,14 @@ class SqliteTables:
             (last,) = self._connection.execute(
                 f"SELECT max(rowid) FROM {_quoted(table)}"
             ).fetchone()
-        except sqlite3.Error:
+        except _FAILURES:
             return 0
         return last if isinstance(last, int) else 0
 
     def _all(self, query: str) -> list[Any]:
         try:
             return self._connection.execute(query).fetchall()
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             raise self._damaged(error) from None
 
     def _damaged(self, error: Exception) -> TimelineError:
