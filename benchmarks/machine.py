@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,12 +11,13 @@ import triton
 
 import launchkit
 from launchkit import hostonly
+from launchkit.benchmarks import host
 
 
 def facts() -> dict[str, Any]:
     """Return CPU, GPU, driver and version facts, as JSON values."""
     found: dict[str, Any] = {
-        "cpu": _cpu_model(),
+        "cpu": host.cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
@@ -39,17 +38,5 @@ def facts() -> dict[str, Any]:
     }
 
 
-def _cpu_model() -> str:
-    return _found("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.machine()
-
-
 def _driver_version() -> str | None:
-    return _found("/proc/driver/nvidia/version", r"Kernel Module.*?\s(\d+\.\d+[\d.]*)\s")
-
-
-def _found(path: str, pattern: str) -> str | None:
-    try:
-        match = re.search(pattern, Path(path).read_text(encoding="utf-8"))
-    except OSError:
-        return None
-    return match.group(1).strip() if match else None
+    return host.found("/proc/driver/nvidia/version", r"Kernel Module.*?\s(\d+\.\d+[\d.]*)\s")

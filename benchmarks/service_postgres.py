@@ -10,13 +10,13 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from launchkit.benchmarks import host
 from launchkit.errors import UsageError
 
 _PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin"
@@ -115,7 +115,7 @@ class PrivatePostgres:
         if self._server is not None:
             return
         for _ in range(_TRIES if self.port == 0 else 1):
-            port = self.port or _free_port()
+            port = self.port or host.free_port()
             if self._started(port):
                 self.port = port
                 return
@@ -216,10 +216,3 @@ def _account() -> str | None:
     if found is None:
         raise UsageError("PostgreSQL does not run as root. Add an account: adduser postgres.")
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        port: int = trial.getsockname()[1]
-        return port

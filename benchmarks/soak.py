@@ -9,14 +9,13 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import launchkit
 from launchkit import clock, hostonly
 from launchkit.benchmarks import machine
+from launchkit.benchmarks.growth import slope
 from launchkit.benchmarks.mode import core_seen, measuring
 from launchkit.benchmarks.soak_cases import CASES, Replayed, SoakCase
 from launchkit.errors import UsageError
@@ -130,21 +129,13 @@ def _row(case: SoakCase, rounds: int, advance: Callable[[int], None]) -> dict[st
 
 
 def grown(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Return by how much a process grew per launch, fitted over samples, and whether it is flat.
-
-    Theil-Sen's line: the median of the slopes between all pairs of samples. Where an allocator
-    takes one large piece of memory, it stays as it is; a least-squares line would lean.
-    """
+    """Return by how much a process grew per launch, fitted over samples, and whether it is flat."""
     launches = [sample.launches for sample in samples]
     span = launches[-1] - launches[0]
 
-    def slope(values: list[int]) -> float:
-        points = list(zip(launches, values, strict=True))
-        return median((y - v) / (x - u) for (u, v), (x, y) in combinations(points, 2))
-
-    rss = slope([sample.rss_bytes for sample in samples])
-    blocks = slope([sample.blocks for sample in samples])
-    objects = slope([sample.objects for sample in samples])
+    rss = slope(launches, [sample.rss_bytes for sample in samples])
+    blocks = slope(launches, [sample.blocks for sample in samples])
+    objects = slope(launches, [sample.objects for sample in samples])
     return {
         "slope_bytes_per_launch": round(rss, 4),
         "slope_blocks_per_launch": round(blocks, 6),

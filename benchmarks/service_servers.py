@@ -1,0 +1,197 @@
+"""Real processes of the config service, over SQLite or a PostgreSQL of their own. No torch."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from launchkit import clock
+from launchkit.benchmarks import host
+from launchkit.benchmarks.service_postgres import PrivatePostgres
+from launchkit.errors import UsageError
+
+Kind: TypeAlias = Literal["sqlite", "postgresql"]
+NAMESPACE = "bench"
+_READY_S = 60.0
+
+
+class Replica:
+    """One ``launchkit serve`` on a port of the loopback that stays its own over restarts."""
+
+    def __init__(self, database_url: str, folder: Path, options: Sequence[str] = ()) -> None:
+        self._log = folder / f"replica-{len(list(folder.glob('replica-*')))}.log"
+        self._database_url = database_url
+        self._options = list(options)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        """The process's number; UsageError where it does not run."""
+        if self._process is None:
+            raise UsageError("the server does not run. Start it.")
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Where its namespace is, as ``open_store`` takes it."""
+        return f"http://127.0.0.1:{self.port}/{NAMESPACE}"
+
+    @property
+    def log(self) -> str:
+        """What it wrote so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def resident_bytes(self) -> int:
+        """Resident memory of the process and those below it."""
+        return sum(host.resident_bytes(each) for each in (self.pid, *host.children(self.pid)))
+
+    def start(self) -> None:
+        """Start the process, and wait until it is ready. UsageError if it ends instead."""
+        port = self.port or host.free_port()
+        command = [
+            sys.executable, "-m", "launchkit", "serve", "--database", self._database_url,
+            "--host", "127.0.0.1", "--port", str(port), *self._options,
+        ]  # fmt: skip
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.port = port
+        self.wait_ready()
+
+    def wait_ready(self, within_s: float = _READY_S) -> None:
+        """Wait until it says that it is ready."""
+        stop_ns = clock.now_ns() + int(within_s * 1e9)
+        while clock.now_ns() < stop_ns:
+            if self._process is None or self._process.poll() is not None:
+                raise UsageError(f"the server ended: {self.log[-2000:]}. Mend what it says.")
+            if self.is_ready():
+                return
+            time.sleep(0.05)
+        raise UsageError(f"the server was not ready in {within_s} s: {self.log[-2000:]}. See why.")
+
+    def is_ready(self) -> bool:
+        """Whether it says so now."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.ask("GET", "/readyz")[0] == 200
+        return False
+
+    def ask(
+        self, method: str, path: str, token: str | None = None, body: bytes | None = None,
+        deadline_s: float = 30.0, **headers: str,
+    ) -> tuple[int, bytes]:  # fmt: skip
+        """Ask it once, over a connection of its own; returns status and body. OSError."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=deadline_s)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        try:
+            connection.request(method, path, body=body, headers=sent)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def kill(self) -> None:
+        """End it as a power cut does; what is below it, too."""
+        process, self._process = self._process, None
+        if process is not None:
+            for each in (*host.children(process.pid), process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            process.wait()
+
+    def stop(self, within_s: float = 30.0) -> int:
+        """Ask it to end in order, as a supervisor does; returns its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.terminate()
+        try:
+            return process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise UsageError(f"the server did not end in {within_s} s. See its log.") from None
+
+
+class Service:
+    """Replicas over one database, with a token for each scope."""
+
+    def __init__(
+        self, database_url: str, folder: Path, replicas: int, options: Sequence[str] = ()
+    ) -> None:
+        self.database_url = database_url
+        self.folder = folder
+        self._tokens: dict[str, str] = {}
+        self.replicas: list[Replica] = []
+        for scope in ("admin", "write", "read"):
+            self.token(scope)
+        for _ in range(replicas):
+            self.replicas.append(Replica(database_url, folder, options))
+
+    @property
+    def urls(self) -> list[str]:
+        """Where each replica's namespace is."""
+        return [replica.url for replica in self.replicas]
+
+    @property
+    def ports(self) -> list[int]:
+        """Each replica's port."""
+        return [replica.port for replica in self.replicas]
+
+    @property
+    def log(self) -> str:
+        """What all replicas wrote."""
+        return "".join(replica.log for replica in self.replicas)
+
+    def token(self, scope: str) -> str:
+        """Return a token of this scope, in the namespace of the benchmarks; made at first use."""
+        if scope not in self._tokens:
+            said = self.command(
+                "token", "create", f"bench-{scope}", "--scope", scope, "--namespace", NAMESPACE
+            )
+            self._tokens[scope] = said.split()[-1]
+        return self._tokens[scope]
+
+    def command(self, *arguments: str) -> str:
+        """Run ``launchkit serve ...`` over this database; returns what it printed."""
+        command = [sys.executable, "-m", "launchkit", "serve", *arguments]
+        done = subprocess.run(
+            [*command, "--database", self.database_url], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise UsageError(f"{' '.join(arguments)} failed: {done.stderr}. Mend what it names.")
+        return done.stdout
+
+    def close(self) -> None:
+        """End every replica."""
+        for replica in self.replicas:
+            replica.kill()
+
+
+@contextlib.contextmanager
+def running(
+    kind: Kind, replicas: int, options: Sequence[str] = (), *, durable: bool = True
+) -> Iterator[tuple[Service, PrivatePostgres | None]]:
+    """Give replicas over a new database, and its server where it has one; gone afterwards."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="launchkit-")))
+        postgres = None
+        url = f"sqlite:///{folder / 'service.db'}"
+        if kind == "postgresql":
+            postgres = stack.enter_context(PrivatePostgres(durable=durable))
+            url = postgres.create_database()
+        service = Service(url, folder, replicas, options)
+        stack.callback(service.close)
+        yield service, postgres
