@@ -177,6 +177,13 @@ async def _drive(ports: Sequence[int], plan: Plan) -> Seen:
 
 
 async def _client(link: _Link, plan: Plan, rng: random.Random, seen: Seen) -> None:
+    try:
+        await _ask_on(link, plan, rng, seen)
+    finally:
+        link.close()
+
+
+async def _ask_on(link: _Link, plan: Plan, rng: random.Random, seen: Seen) -> None:
     pause_ns = 0 if plan.per_s is None else int(plan.clients / plan.per_s * 1e9)
     due_ns = clock.now_ns()
     stop_ns = due_ns + int(plan.seconds * 1e9)
@@ -193,7 +200,6 @@ async def _client(link: _Link, plan: Plan, rng: random.Random, seen: Seen) -> No
             seen.times_us.append((clock.now_ns() - due_ns) / 1e3)
             _judge(seen, ask, status, body)
         due_ns = due_ns + pause_ns if pause_ns else clock.now_ns()
-    link.close()
 
 
 def _judge(seen: Seen, ask: Ask, status: int, body: bytes) -> None:
