@@ -17,6 +17,7 @@ from launchkit.errors import UsageError
 TUNE_S = 1.0
 _LIMIT_BYTES = 64 * 2**20
 _KILLED = -9
+_TIMEOUT_S = 600.0
 
 
 def measure(service: Service, hosts: int, first: int = 0, tune_s: float = TUNE_S) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def play(service: Service, scene: str, **plan: Any) -> dict[str, Any]:
         done = subprocess.run(
             [*command, jsonio.dumps_compact(told).decode()],
             env={**os.environ, "LAUNCHKIT_SERVICE_TOKEN": service.token("write")},
-            capture_output=True, check=False,
+            capture_output=True, check=False, timeout=_TIMEOUT_S,
         )  # fmt: skip
     if done.returncode:
         reason = done.stderr.decode(errors="replace")[-2000:]

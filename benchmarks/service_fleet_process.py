@@ -6,6 +6,7 @@ threads, and prints what each saw as JSON. Tuning is a stand-in: a line in a fil
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -20,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launchkit import clock, jsonio
+from launchkit import clock, jsonio, settings
 from launchkit.benchmarks import service_records
 from launchkit.configs import TunedConfig, TunedRecord, identify
 from launchkit.service import signing
@@ -46,7 +47,9 @@ class Scene:
         return service_records.record(self.first + number % self.keys)
 
     def open(self, number: int) -> ConfigStore:
-        """Return a host's store: what it tunes itself, then the service."""
+        """Return a host's store, for its own process: what it tunes itself, then the service."""
+        os.environ["XDG_CACHE_HOME"] = str(self.folder / f"cache-{number}")
+        settings.reload()
         return open_store(["memory:", self.urls[number % len(self.urls)]])
 
     def tune(self, number: int) -> TunedRecord:
@@ -134,7 +137,9 @@ def holder_killed(scene: Scene) -> dict[str, Any]:
         return False
 
     holder = _fork(hold)
-    os.read(read, 1)
+    os.close(write)
+    if not os.read(read, 1):
+        raise SystemExit("the host that was to be killed has ended by itself")
     numbers = range(1, scene.hosts + 1)
     others = [_fork(partial(_host, scene, n)) for n in numbers]
     time.sleep(1.0)
@@ -176,6 +181,8 @@ def _fork(work: Callable[[], object]) -> int:
             os.close(_gates[1])
             os.read(_gates[0], 1)
         code = 0 if work() else 1
+        # What ends a process in order; a service's client sends what it still has.
+        atexit._run_exitfuncs()
     except BaseException:  # noqa: BLE001 - a child must not return into the parent's code
         traceback.print_exc()
     finally:

@@ -18,6 +18,9 @@ from launchkit import clock
 from launchkit.benchmarks import host
 from launchkit.benchmarks.service_postgres import PrivatePostgres
 from launchkit.errors import UsageError
+from launchkit.service import auth, db, migrating
+from launchkit.service.options import ServiceSettings
+from launchkit.service.protocol import Scope
 
 Kind: TypeAlias = Literal["sqlite", "postgresql"]
 NAMESPACE = "bench"
@@ -61,11 +64,13 @@ class Replica:
         """Start the process, and wait until it is ready. UsageError if it ends instead."""
         port = self.port or host.free_port()
         command = [
-            sys.executable, "-m", "launchkit", "serve", "--database", self._database_url,
-            "--host", "127.0.0.1", "--port", str(port), *self._options,
+            sys.executable, "-m", "launchkit", "serve", "--host", "127.0.0.1", "--port", str(port),
+            *self._options,
         ]  # fmt: skip
+        # Not among the arguments, which every account of the machine may read.
+        variables = {**os.environ, "LAUNCHKIT_DATABASE": self._database_url}
         with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
         self.port = port
         self.wait_ready()
 
@@ -133,10 +138,8 @@ class Service:
     ) -> None:
         self.database_url = database_url
         self.folder = folder
-        self._tokens: dict[str, str] = {}
+        self._tokens = _tokens(database_url)
         self.replicas: list[Replica] = []
-        for scope in ("admin", "write", "read"):
-            self.token(scope)
         for _ in range(replicas):
             self.replicas.append(Replica(database_url, folder, options))
 
@@ -155,29 +158,26 @@ class Service:
         """What all replicas wrote."""
         return "".join(replica.log for replica in self.replicas)
 
-    def token(self, scope: str) -> str:
-        """Return a token of this scope, in the namespace of the benchmarks; made at first use."""
-        if scope not in self._tokens:
-            said = self.command(
-                "token", "create", f"bench-{scope}", "--scope", scope, "--namespace", NAMESPACE
-            )
-            self._tokens[scope] = said.split()[-1]
+    def token(self, scope: Scope) -> str:
+        """Return the token of this scope in the namespace of the benchmarks."""
         return self._tokens[scope]
-
-    def command(self, *arguments: str) -> str:
-        """Run ``launchkit serve ...`` over this database; returns what it printed."""
-        command = [sys.executable, "-m", "launchkit", "serve", *arguments]
-        done = subprocess.run(
-            [*command, "--database", self.database_url], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise UsageError(f"{' '.join(arguments)} failed: {done.stderr}. Mend what it names.")
-        return done.stdout
 
     def close(self) -> None:
         """End every replica."""
         for replica in self.replicas:
             replica.kill()
+
+
+def _tokens(database_url: str) -> dict[Scope, str]:
+    """Make a token of each scope, as ``launchkit serve token create`` does."""
+    database = db.connect(ServiceSettings(database_url))
+    try:
+        migrating.prepare(database, migrate=True)
+        scopes: tuple[Scope, ...] = ("read", "write", "admin")
+        make = auth.create_token
+        return {each: make(database, f"bench-{each}", each, (NAMESPACE,)) for each in scopes}
+    finally:
+        database.close()
 
 
 @contextlib.contextmanager
