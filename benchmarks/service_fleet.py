@@ -14,7 +14,8 @@ from launchkit import jsonio
 from launchkit.benchmarks.service_servers import Service
 from launchkit.errors import UsageError
 
-TUNE_S = 1.0
+TUNE_S, LEASE_S = 1.0, 5
+"""How long tuning takes; how long a killed holder keeps its lease. The client's default is 30."""
 _LIMIT_BYTES = 64 * 2**20
 _KILLED = -9
 _TIMEOUT_S = 600.0
@@ -54,25 +55,27 @@ def together(
 
 
 def holder_killed(
-    service: Service, hosts: int, first: int, tune_s: float = TUNE_S
+    service: Service, hosts: int, first: int, tune_s: float = TUNE_S, lease_s: int = LEASE_S
 ) -> dict[str, Any]:
     """Kill the host that tunes while ``hosts`` others wait; returns a row."""
-    seen = play(service, "holder_killed", hosts=hosts, first=first, tune_s=tune_s)
+    plan = {"hosts": hosts, "first": first, "tune_s": tune_s}
+    seen = play(service, "holder_killed", lease_s=lease_s, **plan)
     row = _row("the one that tunes is killed", seen, hosts, 1)
+    row["lease_s"] = lease_s
     row["ended_early"] = seen["ended_early"]
     row["taken_over_after_s"] = seen["taken_over_after_s"]
     right = seen["codes"] == [_KILLED] + [0] * hosts and not seen["ended_early"]
     return row | {"ok": right and len(seen["tuned"]) == 2 and _all_alike(seen, hosts)}
 
 
-def play(service: Service, scene: str, **plan: Any) -> dict[str, Any]:
+def play(service: Service, scene: str, *, lease_s: int = LEASE_S, **plan: Any) -> dict[str, Any]:
     """Run one scene of service_fleet_process over the replicas, and return what it saw."""
     with tempfile.TemporaryDirectory(prefix="launchkit-") as folder:
         told = {"scene": scene, "urls": service.urls, "folder": folder, **plan}
         command = [sys.executable, "-m", "launchkit.benchmarks.service_fleet_process"]
         done = subprocess.run(
             [*command, jsonio.dumps_compact(told).decode()],
-            env={**os.environ, "LAUNCHKIT_SERVICE_TOKEN": service.token("write")},
+            env={**os.environ, **_variables(service, lease_s)},
             capture_output=True, check=False, timeout=_TIMEOUT_S,
         )  # fmt: skip
     if done.returncode:
@@ -81,6 +84,13 @@ def play(service: Service, scene: str, **plan: Any) -> dict[str, Any]:
     seen = jsonio.loads(done.stdout, source="the hosts", limit_bytes=_LIMIT_BYTES)
     assert isinstance(seen, dict)
     return {**seen, "warnings": done.stderr.decode(errors="replace")}
+
+
+def _variables(service: Service, lease_s: float) -> dict[str, str]:
+    return {
+        "LAUNCHKIT_SERVICE_TOKEN": service.token("write"),
+        "LAUNCHKIT_SERVICE_LEASE_S": str(lease_s),
+    }
 
 
 def _row(scene: str, seen: dict[str, Any], hosts: int, keys: int) -> dict[str, Any]:

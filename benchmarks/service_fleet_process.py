@@ -202,7 +202,10 @@ def main(text: str) -> None:
     logging.basicConfig(level=logging.WARNING)
     plan = jsonio.loads(text.encode(), source="the plan", limit_bytes=_LIMIT_BYTES)
     assert isinstance(plan, dict)
-    seen = SCENES[plan["scene"]](Scene(plan))
+    scene = Scene(plan)
+    # All that a client imports, before there are hundreds of processes that would do it at once.
+    scene.open(-1)
+    seen = SCENES[plan["scene"]](scene)
     seen["torch"] = any(name in sys.modules for name in ("torch", "triton"))
     sys.stdout.buffer.write(jsonio.dumps(seen))
 

@@ -114,7 +114,7 @@ class FleetFlights:
         return self._wait(identity, timeout_s, found)
 
     def _look_again(self, identity: Identity, lease: Lease) -> tuple[Outcome, Lease | None]:
-        """Another may have tuned it between our miss and our lease."""
+        """Another may have tuned it between our last look and our lease."""
         with contextlib.suppress(ServiceError):
             if self._look(identity):
                 self._queue.then(identity, lease.end)
@@ -136,7 +136,7 @@ class FleetFlights:
                 if polls % _POLLS_PER_ACQUIRE == 0 or clock.now_ns() >= free_ns:
                     found = self._acquire(identity, patient=True)
                     if isinstance(found, Lease):
-                        return "waited", found
+                        return "waited", self._look_again(identity, found)[1]
                     held, free_ns = found, _after_ns(found.expires_in_s)
                 heard_ns = clock.now_ns()
             except ServiceError:

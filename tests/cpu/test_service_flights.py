@@ -109,6 +109,25 @@ def test_when_the_holder_is_killed_another_takes_over_and_a_late_record_harms_no
     assert service.stored() == [RECORD]
 
 
+def test_record_that_came_between_a_look_and_a_free_lease_is_taken(service):
+    host, asked = Host(service), []
+
+    def lease(request, connection):
+        asked.append(request)
+        if len(asked) == 1:
+            held = {"holder": "another", "expires_in_s": 0.0, "retry_after_s": 0.05}
+            return error(409, "lease-held", lease=held)
+        service.hold(RECORD)
+        return service.behave(request)
+
+    service.misbehave["POST leases"] = lease
+    assert host.launch() == "waited"
+    assert (host.tuned, len(asked)) == (0, 2)
+    assert get(host.store, RECORD) == RECORD
+    settled(host.shared)
+    assert service.leases == {}
+
+
 def test_after_a_tuning_that_failed_the_next_one_tunes(service):
     failing, other = Host(service), Host(service)
 
