@@ -48,7 +48,8 @@ def acquire_lease(
                 here.database, connection, lease, asked, caller.name, launchkit_lease or None
             )
     except Refused as refused:
-        here.metrics.leased(namespace, "held" if refused.answer.lease else "refused")
+        if refused.answer.lease is not None:
+            here.metrics.leased(namespace, "held")
         raise
     here.metrics.leased(namespace, "granted")
     return granted

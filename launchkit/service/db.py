@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -44,8 +45,10 @@ def _postgresql_now(element: NowMs, compiler: Any, **options: Any) -> str:
 class Database:
     """One process's connections to the database; every method may be called from any thread."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, patience_s: float) -> None:
         self.engine = engine
+        self._patience_s = patience_s
+        self._turn = threading.Lock()
         self.kind: Literal["sqlite", "postgresql"] = (
             "sqlite" if engine.dialect.name == "sqlite" else "postgresql"
         )
@@ -59,11 +62,24 @@ class Database:
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that writes; committed at the end of the block, or not at all."""
-        with self.engine.connect() as connection:
+        with self._in_turn(), self.engine.connect() as connection:
             # Of an INSERT too: with ON CONFLICT it tells who came first.
             connection = connection.execution_options(**{_WRITES: True, "preserve_rowcount": True})
             with connection.begin():
                 yield connection
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Let a process's writers to SQLite queue: its own lock is polled, at longer and longer
+        intervals. Whoever waits too long asks SQLite all the same.
+        """
+        if self.kind != "sqlite" or not self._turn.acquire(timeout=self._patience_s):
+            yield
+            return
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def insert(self, table: Table) -> Any:
         """Return an INSERT that knows ON CONFLICT; both dialects spell it alike."""
@@ -85,8 +101,8 @@ def connect(settings: ServiceSettings) -> Database:
     """
     url = _url(settings.database_url)
     if url.get_backend_name() == "sqlite":
-        return Database(_sqlite(url, settings))
-    return Database(_postgresql(url, settings))
+        return Database(_sqlite(url, settings), settings.database_timeout_s)
+    return Database(_postgresql(url, settings), settings.database_timeout_s)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import TypeAlias
 
 import anyio.to_thread
@@ -144,9 +145,10 @@ class _Answer:
 
     def tell(self, answered: Answered) -> None:
         seconds = (clock.now_ns() - self._start_ns) / 1e9
-        # A path would make a series of its own: only what is served has one.
+        # Each path, and each word for a method, would be a series: only what is served is one.
         route = getattr(self._scope.get("route"), "path", "none")
-        method = self._scope["method"] if route != "none" else "none"
+        served = route != "none" and self._status != HTTPStatus.METHOD_NOT_ALLOWED
+        method = self._scope["method"] if served else "none"
         answered(method, route, self._status, seconds)
         # The query and the headers may hold what is nobody's business; a path may hold anything.
         _access.info(

@@ -104,6 +104,19 @@ def test_sizes_and_latencies_are_exposed_without_paths(served):
     assert not any("secret" in route or served.namespace in route for route in routes)
 
 
+def test_strangers_make_no_new_series(served):
+    for n in range(3):
+        served.http.request(f"METHOD{n}", "/status", headers=served.headers)
+        served.http.get(f"/path{n}", headers=served.headers)
+        elsewhere = replace(served, namespace=f"none{n}", headers=served.token("write", "*"))
+        elsewhere.get(RECORD)
+        elsewhere.send("POST", f"/leases/{'0' * 32}", json={"holder": "h", "ttl_s": 5})
+    labels = {value for _, labels in exposed(served) for _, value in labels}
+    assert not [
+        each for each in labels if each.startswith(("METHOD", "/path", "none")) and each != "none"
+    ]
+
+
 def test_requests_for_leases_are_counted_by_outcome(served):
     for holder in ("a", "b"):
         served.send("POST", f"/leases/{'0' * 32}", json={"holder": holder, "ttl_s": 5})
