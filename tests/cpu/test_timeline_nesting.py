@@ -97,3 +97,11 @@ def test_parent_and_depth_follow_the_ranges_of_all_domains():
     found = nesting.nest(frame(rows, "lane", "domain", "start_ns", "end_ns")).ranges
     assert found.get_column("parent").to_list() == [None, 0, 1, 1, None]
     assert found.get_column("depth").to_list() == [0, 1, 2, 2, 0]
+
+
+def test_times_too_far_apart_for_one_number_are_found_all_the_same():
+    far = 2**61
+    rows = [(0, 10, 20), (3, far, far + 7), (3, far + 9, far + 11)]
+    islands = intervals.unions(frame(rows, "key", "start_ns", "end_ns"), "key")
+    at = frame([(3, far + 10), (0, 15), (3, 0), (0, far), (1, 15)], "key", "at_ns")
+    assert intervals.covered_ns(at, islands, "key", "at_ns").to_list() == [8, 5, 0, 10, 0]

@@ -141,11 +141,7 @@ def _host_parts(spans: pl.DataFrame, host: HostTime) -> pl.DataFrame:
     ``host`` is of ``_nested``: the differences of what its unions cover are the parts.
     """
     length = (pl.col("to_ns") - pl.col("from_ns")).alias("python")
-    nested = (
-        _together(host.profiler, host.busy),
-        _together(host.profiler, host.sync),
-        host.profiler,
-    )
+    nested = (host.busy, host.sync, host.profiler)
     reached = [
         spans.select(length).to_series(),
         *(intervals.covered_between(spans, each, "lane", "from_ns", "to_ns") for each in nested),

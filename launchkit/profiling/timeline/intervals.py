@@ -70,7 +70,7 @@ def _last_at(
     spans = [each.select(pl.min(key, time).name.prefix("low_"), pl.max(key, time).name.prefix("high_"))
              .row(0) for each, time in ((asked, "point_ns"), (rows, "start_ns"))]  # fmt: skip
     if None in spans[0] or None in spans[1]:
-        return _joined(asked, rows, key, exact=exact)
+        return asked.hstack(rows.rename({key: "found_key"}).clear(asked.height))
     least_key, least = (int(min(one[n], two[n])) for one, two in [spans] for n in (0, 1))
     most_key, most = (int(max(one[n], two[n])) for one, two in [spans] for n in (2, 3))
     width = most - least + 1
@@ -91,7 +91,7 @@ def _last_at(
 
 
 def _joined(asked: pl.DataFrame, rows: pl.DataFrame, key: str, *, exact: bool) -> pl.DataFrame:
-    """Do the same by a join: where a side is empty, or times are too far apart for one number."""
+    """Do the same by a join: where times are too far apart for one number with the key."""
     left = asked.with_row_index("point").sort(key, "point_ns", nulls_last=True)
     found = left.join_asof(
         rows.with_columns(pl.col(key).cast(pl.Int64)).sort(key, "start_ns", maintain_order=True),
