@@ -145,6 +145,12 @@ def test_a_directory_of_tables_is_the_same_timeline(tmp_path, suffix, form):
     assert one.warnings == other.warnings
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_directory_may_have_a_pattern_as_its_name(tmp_path, suffix):
+    folder = made.as_directory(made.export(tmp_path, **LAUNCH), tmp_path / "[a]*?", suffix)
+    assert read_timeline(folder).calls.height == 1
+
+
 def test_tables_of_a_directory_may_have_other_types(tmp_path):
     folder = made.as_directory(made.export(tmp_path, **LAUNCH), tmp_path / "tables", ".parquet")
     path = folder / "CUPTI_ACTIVITY_KIND_RUNTIME.parquet"

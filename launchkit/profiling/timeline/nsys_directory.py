@@ -92,7 +92,12 @@ def _scanned(path: Path) -> pl.LazyFrame:
     with path.open("rb") as file:
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
-        return pl.scan_ipc(path, glob=False) if is_file else pl.read_ipc_stream(file).lazy()
+        if not is_file:
+            return pl.read_ipc_stream(file).lazy()
+        # scan_ipc takes these in a path as a pattern, and its switch for that is new.
+        if set("*?[") & set(str(path)):
+            return pl.read_ipc(file).lazy()
+    return pl.scan_ipc(path)
 
 
 def _files(path: Path) -> dict[str, Path]:
