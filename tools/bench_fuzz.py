@@ -43,9 +43,9 @@ def fuzz(
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
-    """Feed broken and forged files to the readers of documents, bundles and foreign formats.
+    """Feed broken and forged files to the readers of documents, bundles, foreign formats, captures.
 
-    A reader may refuse an input as it documents. Whatever it accepts must be a valid record, no
+    A reader may refuse an input as it documents. Whatever it accepts must keep the rules, no
     file may be written elsewhere and no code run, and time and memory are limited.
     """
     workers = processes if processes is not None else len(os.sched_getaffinity(0))
