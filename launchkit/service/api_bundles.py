@@ -80,7 +80,7 @@ def get_bundle(
     here = service(request)
     here.admit(request, "read", namespace)
     asked = SnapshotRequest(kernel=kernel or None, device=device or None)
-    with snapshots.one_of_few(), here.database.reading() as connection:
+    with snapshots.one_of_few(), here.database.streaming() as connection:
         data, _ = snapshots.packed(connection, namespace, asked, here.settings.bundle_limit_bytes)
     return _bundle(data, hashlib.sha256(data).hexdigest(), if_none_match, lasting=False)
 

@@ -15,14 +15,16 @@ from typing import Any, Literal
 from sqlalchemy import BigInteger, Table, create_engine, event, make_url, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from launchkit import clock
 from launchkit.errors import StoreError, UsageError
 from launchkit.service.options import ServiceSettings
 
 _WRITES = "launchkit_writes"
+_IDLE_NS = 1_000_000_000
 
 
 class NowMs(FunctionElement[int]):
@@ -55,7 +57,16 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A short transaction that only reads."""
+        """A connection to read from: each statement sees what is committed when it begins."""
+        with self.engine.connect() as connection:
+            if self.kind == "postgresql":
+                # Beginning and ending a transaction costs as much as the question itself.
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield connection
+
+    @contextlib.contextmanager
+    def streaming(self) -> Iterator[Connection]:
+        """A transaction that only reads: for what is read row by row while others write."""
         with self.engine.connect() as connection:
             yield connection
 
@@ -173,12 +184,35 @@ def _postgresql(url: URL, settings: ServiceSettings) -> Engine:
         "application_name": "launchkit",
     }
     try:
-        return create_engine(url, **_pool(settings), pool_pre_ping=True, connect_args=arguments)
+        engine = create_engine(url, **_pool(settings), connect_args=arguments)
     except (NoSuchModuleError, ModuleNotFoundError):
         raise UsageError(
             "PostgreSQL's driver is not installed. Install it: pip install "
             "'launchkit-triton[service]'."
         ) from None
+    _ping_the_idle(engine)
+    return engine
+
+
+def _ping_the_idle(engine: Engine) -> None:
+    """Ask a connection that was idle whether it works: asking all would double what a read costs."""
+
+    @event.listens_for(engine, "checkin")
+    def returned(connection: Any, record: Any) -> None:
+        record.info["idle_since_ns"] = clock.now_ns()
+
+    @event.listens_for(engine, "checkout")
+    def taken(connection: Any, record: Any, proxy: Any) -> None:
+        since_ns = record.info.pop("idle_since_ns", None)
+        if since_ns is None or clock.now_ns() - since_ns < _IDLE_NS:
+            return
+        try:
+            works = engine.dialect.do_ping(connection)
+        except engine.dialect.dbapi.Error:  # type: ignore[union-attr]
+            works = False
+        if not works:
+            # The others were opened before it broke, too.
+            raise InvalidatePoolError
 
 
 def _pool(settings: ServiceSettings) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def take(
     database: Database, namespace: str, asked: SnapshotRequest, writer: str, limit_bytes: int
 ) -> tuple[SnapshotEntry, bool]:
     """Keep what a namespace holds now; the same content is one snapshot. True: it is new."""
-    with database.reading() as connection:
+    with database.streaming() as connection:
         data, stored = packed(connection, namespace, asked, limit_bytes)
     digest = hashlib.sha256(data).hexdigest()
     row = {

@@ -162,3 +162,13 @@ def test_a_database_that_is_locked_for_long_is_unavailable(tmp_path):
             answer = served.put(RECORD)
             assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert served.put(RECORD).status_code == 201
+
+
+def test_connections_that_broke_while_they_were_idle_are_replaced(postgres, monkeypatch):
+    monkeypatch.setattr(db, "_IDLE_NS", 0)
+    with serving(postgres.create_database()) as served:
+        served.headers = served.token("write")
+        assert served.put(RECORD).status_code == 201
+        postgres.stop("immediate")
+        postgres.start()
+        assert served.get(RECORD).status_code == 200
