@@ -13,19 +13,18 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from multiprocessing.util import Finalize
 from typing import get_args
 from urllib.parse import quote
 
-from launchkit import clock
 from launchkit.configs import TunedRecord
 from launchkit.errors import ServiceError, UsageError
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.service import client_address, protocol
 from launchkit.service.client_answers import Trust
 from launchkit.service.client_bulk import Bulk
+from launchkit.service.client_exit import flush_at_exit
 from launchkit.service.client_leases import FleetFlights
-from launchkit.service.client_link import Link, read_message, told_error
+from launchkit.service.client_link import Link, read_message
 from launchkit.service.client_memory import ShortMemory
 from launchkit.service.client_queue import Sent, WriteBehind
 from launchkit.service.client_transport import Answer
@@ -35,14 +34,11 @@ from launchkit.store.flights import Identity, Outcome
 
 TIMEOUT_S, LEASE_S = 0.5, 30.0
 """How long a launch waits for a lookup, and for how long a killed holder keeps a lease."""
-EXIT_S = 2.0
-"""How long a process that ends waits for what is still to be sent."""
 _UNHURRIED_S, _WRITE_S = 60.0, 10.0
 _ABSENT_S, _NEAR_S = 60.0, 60.0
 _SILENT = {"unreachable", "slow", "refused"}
 _log = logging.getLogger("launchkit")
 _stores: weakref.WeakSet[ServiceStore] = weakref.WeakSet()
-_flushing_pid: int | None = None
 
 
 class ServiceStore(ConfigStore):
@@ -120,7 +116,7 @@ class ServiceStore(ConfigStore):
             return
         self._known.put(record)
         self._missing.forget(record.identity)
-        flush_at_exit()
+        flush_at_exit(_stores)
         if not self._queue.put(record):
             self._warn("queue", "tuned configs are not all sent to it. Send them with: launchkit "
                                 "configs push.")  # fmt: skip
@@ -241,7 +237,12 @@ class ServiceStore(ConfigStore):
         if self.read_only or not identity[2].known:
             yield "alone"
             return
-        flush_at_exit()
+        flush_at_exit(_stores)
+        if self._missing.get(identity) is None and self._etags.get(identity) is None:
+            # A layer before this one knows a record that does not do. What the service has now
+            # is not yet what others will have tuned.
+            with contextlib.suppress(ServiceError):
+                self._look(identity)
         with self._flights.enter(identity, timeout_s) as entered:
             self._count(f"lease {entered}")
             yield entered
@@ -296,7 +297,7 @@ class ServiceStore(ConfigStore):
         return record
 
     def _missed(self, answer: Answer) -> Miss:
-        told = told_error(answer)
+        told = self._link.told(answer)
         if answer.status == 404 and told is not None and told.code in ("absent", "toolchain"):
             return Miss("absent" if told.code == "absent" else "toolchain")
         reason = "bad-answer" if told is None else "refused"
@@ -316,7 +317,7 @@ class ServiceStore(ConfigStore):
             self._queue.then((record.identity, "copy"), lambda: self._keep(record))
 
     def _keep(self, record: TunedRecord) -> None:
-        if self._copy is not None:
+        if self._copy is not None and not self._copy.holds(record):
             self._copy.put(record)
 
     def _send(self, record: TunedRecord) -> Sent:
@@ -333,7 +334,8 @@ class ServiceStore(ConfigStore):
 
     def _listed(self, kernel_name: str | None, timeout_s: float) -> tuple[TunedRecord, ...]:
         try:
-            return self._bulk.listed(kernel_name, timeout_s)
+            with self._link.guarded(self._link.reads, patient=timeout_s >= _UNHURRIED_S):
+                return self._bulk.listed(kernel_name, timeout_s)
         except ServiceError as error:
             self._warn("list", str(error))
             return ()
@@ -348,35 +350,13 @@ class ServiceStore(ConfigStore):
             first = cause not in self._warned
             self._warned.add(cause)
         if first:
-            _log.warning("%s", message)
+            # It may quote what a service said: one line, without control characters.
+            _log.warning("%s", "".join(c if c.isprintable() else "?" for c in message))
 
 
 def _miss_of(error: ServiceError) -> Miss:
     known = {reason: reason for reason in get_args(MissReason)}
     return Miss(known.get(error.reason, "refused"))
-
-
-def flush_at_exit() -> None:
-    """Let this process, when it ends, wait a moment for what is still to be sent.
-
-    Once a process; multiprocessing's way is also that of its children, which no atexit reaches.
-    """
-    global _flushing_pid
-    if _flushing_pid != os.getpid():
-        _flushing_pid = os.getpid()
-        Finalize(None, _flush_all, exitpriority=100)
-
-
-def _flush_all() -> None:
-    deadline_ns = clock.now_ns() + int(EXIT_S * 1e9)
-    for store in list(_stores):
-        left = store.flush(max(0.0, (deadline_ns - clock.now_ns()) / 1e9))
-        if left:
-            _log.warning(
-                "%d tuned configs were not sent to the %s. Send them with: launchkit configs push.",
-                left,
-                store.describe(),
-            )
 
 
 def _begin_again() -> None:

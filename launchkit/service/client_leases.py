@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from launchkit import clock
 from launchkit.errors import ServiceError
 from launchkit.service import protocol
-from launchkit.service.client_link import Link, read_message, told_error
+from launchkit.service.client_link import Link, read_message
 from launchkit.service.client_queue import WriteBehind
 from launchkit.service.client_transport import Answer
 from launchkit.store.flights import Identity, Outcome, identity_digest
 
 _POLLS_PER_ACQUIRE = 4
+_END_S = 5.0
 _LEAST_POLL_S, _LONGEST_POLL_S = 0.05, 5.0
 
 
@@ -47,7 +48,10 @@ class Lease:
         method, path = ("POST", "/complete") if self.published else ("DELETE", "")
         with contextlib.suppress(ServiceError):
             self._link.ask(
-                method, f"{self._path}{path}", headers=self._headers, timeout_s=self._ttl_s
+                method,
+                f"{self._path}{path}",
+                headers=self._headers,
+                timeout_s=min(self._ttl_s, _END_S),
             )
 
     def _renew(self) -> None:
@@ -117,8 +121,7 @@ class FleetFlights:
         """Another may have tuned it between our last look and our lease."""
         with contextlib.suppress(ServiceError):
             if self._look(identity):
-                self._queue.then(identity, lease.end)
-                return "waited", None
+                return "waited", lease
         return "alone", lease
 
     def _wait(
@@ -169,7 +172,7 @@ class FleetFlights:
         if answer.status < 400:
             granted = read_message(answer, protocol.LeaseGranted, self._link.address.text)
             return Lease(self._link, path, granted.token, self._ttl_s)
-        told = told_error(answer)
+        told = self._link.told(answer)
         if told is None or told.lease is None:
             raise ServiceError(
                 self._link.address.text,

@@ -18,6 +18,7 @@ from launchkit.service.client_transport import Answer, Call, Transport
 ANYBODY = "-"
 """Instead of a token: none is shown, and writes are tried all the same."""
 _SMALL_BYTES = 65536
+_MESSAGE_LIMIT = 500
 _WORTH_WAITING = {429, 503}
 _REFUSALS = {401, 403, 408, 429}
 
@@ -83,6 +84,18 @@ class Link:
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
         return self.ask(method, path, body=body, headers=headers, **options)
 
+    def told(self, answer: Answer) -> protocol.ErrorAnswer | None:
+        """Return what an answer above 399 says, if it is the service's own words.
+
+        Its message goes into logs: it is cut, and shows the token of no careless or lying service.
+        """
+        try:
+            told: protocol.ErrorAnswer = read_message(answer, protocol.ErrorAnswer)
+        except ServiceError:
+            return None
+        message = told.message if self._token is None else told.message.replace(self._token, "…")
+        return told.model_copy(update={"message": message[:_MESSAGE_LIMIT]})
+
     def close(self) -> None:
         """Close every connection."""
         self._transport.close()
@@ -97,7 +110,7 @@ class Link:
         status = answer.status
         if status < 400:
             return
-        told = told_error(answer)
+        told = self.told(answer)
         if told is None and status < 500 and status not in _REFUSALS:
             raise ServiceError(
                 self.address.text,
@@ -113,15 +126,6 @@ class Link:
                 status=status,
                 retry_after_s=_retry_after_s(answer),
             )
-
-
-def told_error(answer: Answer) -> protocol.ErrorAnswer | None:
-    """Return what an answer above 399 says, if it is the service's own."""
-    try:
-        told: protocol.ErrorAnswer = read_message(answer, protocol.ErrorAnswer)
-    except ServiceError:
-        return None
-    return told
 
 
 def read_message(answer: Answer, kind: type[Any], place: str = "the service") -> Any:

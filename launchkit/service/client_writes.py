@@ -8,7 +8,7 @@ from launchkit.configs import TunedRecord, merge_records
 from launchkit.errors import ServiceError
 from launchkit.service import protocol, signing
 from launchkit.service.client_answers import Trust
-from launchkit.service.client_link import Link, read_message, told_error
+from launchkit.service.client_link import Link, read_message
 from launchkit.service.client_queue import Sent
 from launchkit.service.client_transport import Answer
 
@@ -60,7 +60,7 @@ class Writer:
         answer = self._link.ask(
             "GET", path, timeout_s=timeout_s, limit_bytes=protocol.DOCUMENT_LIMIT_BYTES
         )
-        told = told_error(answer) if answer.status == 404 else None
+        told = self._link.told(answer) if answer.status == 404 else None
         if told is not None and told.code in ("absent", "toolchain"):
             return {"If-None-Match": "*"}, record
         if answer.status != 200:
@@ -91,7 +91,7 @@ class Writer:
         read_message(answer, protocol.PutAnswer, self._link.address.text)
 
     def _refused(self, answer: Answer) -> None:
-        told = told_error(answer)
+        told = self._link.told(answer)
         said = "" if told is None else f": {told.message}"
         # A 404 or 409 that stays one: no namespace, or a signed record.
         raise ServiceError(

@@ -121,6 +121,7 @@ def flight(
         # Last, so that of a machine one process asks; not at all where another has just tuned.
         if depth == 1 and not (outcome == "waited" and _has(store, identity)):
             outcome = _enter_shared(stack, process, behind, identity, deadline_ns) or outcome
+            _unhide(store, behind, identity)
         _tell(process, identity, outcome)
         yield outcome
 
@@ -159,6 +160,22 @@ def _enter_shared(
         outcome = stack.enter_context(each.enter_flight(identity, left_s))
         found = found if outcome == "alone" else outcome
     return found
+
+
+def _unhide(store: ConfigStore, shared: list[SharedFlights], identity: Identity) -> None:
+    """Merge what a shared layer has by now into our own record, which would hide it.
+
+    We are about to tune, so our own does not do: it lacks results that others may have measured.
+    """
+    mine = store.writable if isinstance(store, LayeredStore) else None
+    layers = [layer for layer in shared if isinstance(layer, ConfigStore)]
+    if mine is None or mine in layers:
+        return
+    for layer in layers:
+        with contextlib.suppress(Exception):  # a store may fail in any way, a launch may not
+            ours, theirs = mine.get(*identity), layer.get(*identity)
+            if not isinstance(ours, Miss) and not isinstance(theirs, Miss) and ours != theirs:
+                mine.put(theirs)
 
 
 def _has(store: ConfigStore, identity: Identity) -> bool:

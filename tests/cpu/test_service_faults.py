@@ -294,6 +294,19 @@ def test_listing_that_fails_is_empty_with_a_warning_and_does_not_raise(service, 
     assert len(caplog.records) == 3
 
 
+def test_token_that_a_service_sends_back_does_not_reach_the_log(service, caplog):
+    echo = f"who is {fake_service.TOKEN}?\x1b[31m\n" + "x" * 10_000
+    answer = fake_service.json_said(403, {"code": "forbidden", "message": echo})
+    service.misbehave["everything"] = always(answer)
+    store = client(service)
+    reason(store)
+    store.put(RECORD)
+    settled(store)
+    assert "who is" in caplog.text
+    assert fake_service.TOKEN not in caplog.text
+    assert all(len(r.getMessage()) < 1000 and r.getMessage().isprintable() for r in caplog.records)
+
+
 def test_answer_of_the_service_is_quoted_without_the_token(service):
     service.misbehave["GET record"] = always(error(403, "forbidden"))
     store = client(service)

@@ -10,9 +10,11 @@ import fake_service
 import pytest
 from fake_service import error
 from service_clients import client, reason, settled
+from sharing import one
 from stored import RECORD, get, record_for
 
 from launchkit import clock
+from launchkit.configs import merge_records
 from launchkit.service import client as service_client
 from launchkit.store import DirectoryStore, LayeredStore, MemoryStore, Miss, flights
 
@@ -279,6 +281,30 @@ def test_agreed_ranks_enter_the_fleets_flight_too(service):
     with flights.flight(ranks, RECORD.identity) as outcome:
         assert outcome == "alone"
         assert in_threads(lambda: other.launch(timeout_s=0.2)) == ["late"]
+
+
+def test_hosts_whose_own_records_lack_a_new_config_measure_it_once(service):
+    old, new = one(1, 128, 5.0), one(1, 256, 4.0)
+    service.hold(old)
+    hosts = [Host(service) for _ in range(6)]
+    for host in hosts:
+        host.store.layers[0].put(old)
+    gate, measured = threading.Barrier(len(hosts)), []
+
+    def has_all(host):
+        return len(get(host.store, old).configs) == 2
+
+    def launch(host):
+        gate.wait()
+        with flights.flight(host.store, old.identity, PATIENT_S):
+            if not has_all(host):
+                measured.append(host)
+                threading.Event().wait(0.2)
+                host.store.put(merge_records(old, new))
+        return has_all(host)
+
+    assert in_threads(*[lambda host=host: launch(host) for host in hosts]) == [True] * len(hosts)
+    assert len(measured) == 1
 
 
 def test_read_only_layer_takes_no_lease(service):

@@ -247,7 +247,10 @@ def _read(file) -> Asked | None:
     while (line := file.readline(65536).decode().strip()) != "":
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip()
-    body = file.read(int(headers.get("content-length", 0)))
+    length = int(headers.get("content-length", 0))
+    body = file.read(length)
+    if len(body) < length:
+        return None
     parts = urlsplit(target)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if headers.get("content-encoding") == "gzip":
