@@ -6,22 +6,22 @@ killed run loses at most what was being measured, and the next one goes on from 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from launchkit import settings
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.manifest import Manifest, Unreplayable, entry_text
+from launchkit.dispatch.manifest import Manifest, entry_text
+from launchkit.dispatch.manifest_report import ManifestEntry, ManifestReport
 from launchkit.dispatch.warm_workers import same_triton
 from launchkit.dispatch.workers import Role, Step, run_jobs
 from launchkit.errors import UsageError
 from launchkit.store import MemoryStore, open_store
 
-Status: TypeAlias = Literal["tuned", "stored", "nothing to tune", "failed"]
+_FAULTS = ("failed",)
 
 # A worker tunes for its own GPU and Triton, and draws no bar over the parent's.
 _WORKER_SETTINGS = {
@@ -34,65 +34,34 @@ _WORKER_SETTINGS = {
 
 
 @dataclass(frozen=True)
-class TuneEntry:
-    """What became of one entry of a manifest."""
+class TuneEntry(ManifestEntry):
+    """What became of one entry of a manifest.
 
-    kernel: str
-    launch: str
-    """The kernel and its arguments, for people."""
-    status: Status
-    """stored: its config was known without measuring; nothing to tune: the kernel has no
-    configs to choose from."""
-    reason: str | None
-    """Why it failed."""
-    seconds: float
+    ``status``: ``tuned``; ``stored``, its config was known without measuring; ``nothing to tune``,
+    the kernel has no configs to choose from; ``failed``, for ``reason``.
+    """
+
     gpu: str
     """The kind of GPU that it was tuned for."""
 
 
 @dataclass(frozen=True)
-class TuneReport:
+class TuneReport(ManifestReport[TuneEntry]):
     """What ``tune_manifest`` did. Printed, it is a summary with every failure."""
 
-    entries: tuple[TuneEntry, ...]
-    unreplayable: tuple[Unreplayable, ...]
-    """Kinds of launches that the manifest lists as impossible to tune, with reasons."""
-    dropped: int
-    """Kinds of launches that the manifest had no room for."""
     store: str
 
     @property
     def complete(self) -> bool:
         """Whether the store has a config for all that was recorded."""
-        failed = any(entry.status == "failed" for entry in self.entries)
-        return not failed and not self.unreplayable and not self.dropped
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Entries by status."""
-        return dict(Counter(entry.status for entry in self.entries))
+        return self.without(_FAULTS)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON (docs/json.md)."""
-        return {
-            "complete": self.complete,
-            "store": self.store,
-            "counts": self.counts,
-            "entries": [asdict(entry) for entry in self.entries],
-            "unreplayable": [dict(each) for each in self.unreplayable],
-            "dropped": self.dropped,
-        }
+        return {"complete": self.complete, "store": self.store, **self.tables()}
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
-        lines = [f"{counts or 'nothing to tune'}; {self.store}"]
-        lines += [f"failed: {entry.launch}: {entry.reason}"
-                  for entry in self.entries if entry.status == "failed"]  # fmt: skip
-        lines += [f"cannot be tuned: {each['kernel']}: {each['reason']}"
-                  for each in self.unreplayable]  # fmt: skip
-        if self.dropped:
-            lines.append(f"{self.dropped} kinds of launches are not in the manifest: it was full")
-        return "\n".join(lines)
+        return self.summary("tune", f"; {self.store}", _FAULTS)
 
 
 def tune_manifest(

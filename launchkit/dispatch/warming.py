@@ -11,20 +11,20 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 from launchkit import clock
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch import warm_workers
 from launchkit.dispatch.launcher import adopt
-from launchkit.dispatch.manifest import Entry, Manifest, Unreplayable, entry_text, read_manifest
+from launchkit.dispatch.manifest import Entry, Manifest, entry_text, read_manifest
+from launchkit.dispatch.manifest_report import ManifestEntry, ManifestReport
 from launchkit.dispatch.replaying import CannotReplay, replay
 from launchkit.errors import CaptureError, LaunchkitError, NotTunedError, UsageError
 
-Status: TypeAlias = Literal["loaded", "compiled", "no stored config", "failed"]
+_FAULTS = ("no stored config", "failed")
 
 MIN_FOR_WORKERS = 8
 """Fewer entries than this left to compile are compiled here: starting a worker takes seconds."""
@@ -32,62 +32,31 @@ _REASON_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
-class WarmEntry:
-    """What became of one entry of a manifest."""
+class WarmEntry(ManifestEntry):
+    """What became of one entry of a manifest.
 
-    kernel: str
-    launch: str
-    """The kernel and its arguments, for people."""
-    status: Status
-    """loaded: from Triton's disk cache; compiled: that too was needed; no stored config: a first
-    launch would tune; failed: it would compile, or cannot be launched at all."""
-    reason: str | None
-    seconds: float
+    ``status``: ``loaded``, from Triton's disk cache; ``compiled``, that too was needed; ``no stored
+    config``, a first launch would tune; ``failed``, it would compile, or cannot be launched at all.
+    """
 
 
 @dataclass(frozen=True)
-class WarmReport:
+class WarmReport(ManifestReport[WarmEntry]):
     """What ``warm`` did. Printed, it is a summary with every entry that is not ready."""
 
-    entries: tuple[WarmEntry, ...]
-    unreplayable: tuple[Unreplayable, ...]
-    """Kinds of launches that the manifest lists as impossible to warm, with reasons."""
-    dropped: int
-    """Kinds of launches that the manifest had no room for."""
     seconds: float
 
     @property
     def ready(self) -> bool:
         """Whether nothing that was recorded would compile or tune at its first launch."""
-        warmed = all(entry.status in ("loaded", "compiled") for entry in self.entries)
-        return warmed and not self.unreplayable and not self.dropped
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Entries by status."""
-        return dict(Counter(entry.status for entry in self.entries))
+        return self.without(_FAULTS)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON (docs/json.md)."""
-        return {
-            "ready": self.ready,
-            "seconds": self.seconds,
-            "counts": self.counts,
-            "entries": [asdict(entry) for entry in self.entries],
-            "unreplayable": [dict(each) for each in self.unreplayable],
-            "dropped": self.dropped,
-        }
+        return {"ready": self.ready, "seconds": self.seconds, **self.tables()}
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
-        lines = [f"{counts or 'nothing to warm'} in {self.seconds:.1f} s"]
-        lines += [f"{entry.status}: {entry.launch}: {entry.reason}"
-                  for entry in self.entries if entry.status not in ("loaded", "compiled")]  # fmt: skip
-        lines += [f"cannot be warmed: {each['kernel']}: {each['reason']}"
-                  for each in self.unreplayable]  # fmt: skip
-        if self.dropped:
-            lines.append(f"{self.dropped} kinds of launches are not in the manifest: it was full")
-        return "\n".join(lines)
+        return self.summary("warm", f" in {self.seconds:.1f} s", _FAULTS)
 
 
 def warm(
@@ -158,7 +127,7 @@ def warm_entry(entry: Entry) -> WarmEntry:
     return WarmEntry(entry["kernel"]["name"], entry_text(entry), status, reason, seconds)
 
 
-def _warm_one(entry: Entry) -> tuple[Status, str | None]:
+def _warm_one(entry: Entry) -> tuple[str, str | None]:
     with compilations() as made:
         try:
             found = replay(entry, launched=False)
