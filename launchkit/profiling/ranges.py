@@ -12,11 +12,12 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
-from typing import ParamSpec, Protocol, TypeVar
-
-import nvtx
+from typing import ParamSpec, TypeVar
 
 from launchkit.errors import UsageError
+from launchkit.profiling import nvtx_tool
+from launchkit.profiling.nvtx_tool import Domain
+from launchkit.when_imported import when_imported
 
 DOMAIN = "launchkit"
 
@@ -94,16 +95,6 @@ class annotate:  # noqa: N801 (lower case, as nvtx.annotate and contextlib's man
 RangeCallback = Callable[[annotate], object]
 _Enter = Callable[[annotate], annotate]
 _Exit = Callable[..., None]
-
-
-class _Domain(Protocol):
-    """What is used of ``nvtx.Domain``."""
-
-    def get_event_attributes(self, message: str, category: str, payload: int | None) -> object: ...
-
-    def push_range(self, attributes: object) -> object: ...
-
-    def pop_range(self) -> object: ...
 
 
 def _is_tracing() -> bool:
@@ -218,13 +209,7 @@ def _text(name: str) -> str:
     return name.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
-def _listening_domain() -> _Domain | None:
-    """Return the NVTX domain if a tool was attached to the process and wants it."""
-    domain = nvtx.get_domain(DOMAIN) if nvtx.enabled() else None
-    return domain if isinstance(domain, nvtx.Domain) else None
-
-
-def _use_domain(domain: _Domain | None) -> None:
+def _use_domain(domain: Domain | None) -> None:
     """Send ranges to ``domain`` from now on; None is no tool. For this module and its tests."""
     global _plain_ends, _push, _pop, _make_attributes
     _attributes_memo.clear()
@@ -233,7 +218,8 @@ def _use_domain(domain: _Domain | None) -> None:
         _plain_ends = (_enter_with_tool, _exit_with_tool)
         _push, _pop = domain.push_range, domain.pop_range
         _make_attributes = domain.get_event_attributes
-    _install(_plain_ends)
+    observed = _on_enter is not _ignore
+    _install((_enter_observed, _exit_observed) if observed else _plain_ends)
 
 
 _absent_ends: tuple[_Enter, _Exit] = (annotate.__enter__, annotate.__exit__)
@@ -245,4 +231,15 @@ _pop: Callable[[], object]
 _make_attributes: Callable[..., object]
 _attributes_memo: dict[tuple[str, int | None, str | None], object] = {}
 _attributes_lock = threading.Lock()
-_use_domain(_listening_domain())
+
+
+
+def _begin() -> None:
+    """Find out who listens."""
+    _use_domain(nvtx_tool.listening_domain(DOMAIN))
+    if nvtx_tool.drops_python_ranges(DOMAIN):
+        nvtx_tool.warn_of_dropped_ranges()
+        when_imported("torch", lambda: _use_domain(nvtx_tool.torch_domain()))
+
+
+_begin()

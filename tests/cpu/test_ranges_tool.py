@@ -98,3 +98,53 @@ assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 3.0))
 
 def test_nvtx_disable_is_honoured(events: Callable[..., list[str]]) -> None:
     assert events("with annotate('x'): pass", NVTX_DISABLE="1") == []
+
+
+TORCH_THAT_TELLS = {
+    "__init__.py": "from torch import cuda, compiler",
+    "compiler.py": "def is_dynamo_compiling(): return False",
+    "cuda/__init__.py": "from torch.cuda import nvtx",
+    "cuda/nvtx.py": (
+        "import types\n"
+        "_nvtx = types.ModuleType('_nvtx')\n"
+        "def range_push(text): print('push', text)\n"
+        "def range_pop(): print('pop')\n"
+    ),
+}
+
+IN_A_RANGE = """
+import logging, sys
+sys.path.insert(0, {torch!r})
+logging.basicConfig(level="WARNING", stream=sys.stdout, format="%(name)s: %(message)s")
+from launchkit.profiling import annotate
+with annotate("early"): pass
+import torch
+with annotate("outer", layer=3, op="ssd"), annotate("inner"): pass
+"""
+
+
+def test_a_tool_that_drops_pythons_ranges_is_told_of_and_gets_them_from_torch(
+    tmp_path: Path,
+) -> None:
+    for name, text in TORCH_THAT_TELLS.items():
+        path = tmp_path / "torch" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    code = IN_A_RANGE.format(torch=str(tmp_path))
+    warning, *told = in_python(code, NVTX_INJECTION64_PATH="/nowhere/tool.so").splitlines()
+    assert warning.startswith("launchkit: a profiling tool is attached, but gets no ranges")
+    assert told == ["push outer", "push inner", "pop", "pop"]
+
+
+def test_a_torch_without_nvtx_is_told_of_and_ranges_do_nothing() -> None:
+    code = IN_A_RANGE.format(torch="/nowhere") + "print(annotate.__enter__.__name__)"
+    told = in_python(code, NVTX_INJECTION64_PATH="/nowhere/tool.so").splitlines()
+    assert len(told) == 3
+    assert "was built without CUDA" in told[1]
+    assert told[2] == "__enter__"
+
+
+def test_without_a_tool_or_with_nvtx_disabled_nothing_is_said() -> None:
+    code = IN_A_RANGE.format(torch="/nowhere").replace("import torch", "")
+    assert in_python(code) == ""
+    assert in_python(code, NVTX_DISABLE="1", NVTX_INJECTION64_PATH="/nowhere/tool.so") == ""
