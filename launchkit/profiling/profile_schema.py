@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 _Int = Annotated[int, Field(ge=-(2**60), le=2**60)]
 _Count = Annotated[int, Field(ge=0, le=2**60)]
 _Ns = Annotated[float, Field(ge=-(2.0**62), le=2.0**62)]
-_Name = Annotated[str, Field(min_length=1, max_length=100_000)]
+
+
+def _spoken(text: str) -> str:
+    text.encode()  # lone surrogates are no text: UnicodeEncodeError is a ValueError
+    return text
+
+
+_Text = Annotated[str, AfterValidator(_spoken)]
+_Name = Annotated[_Text, Field(min_length=1, max_length=100_000)]
 
 
 class _Part(BaseModel):
@@ -29,7 +37,7 @@ class ProcessPart(_Part):
 class ThreadPart(_Part):
     """A thread, and what it launched."""
 
-    name: str
+    name: _Text
     native_id: _Int
     launches: _Count
     failed: _Count
@@ -100,7 +108,7 @@ class LaunchesPart(_Part):
 class ProfileDocument(_Part):
     """A whole profile file. ``ranges`` begins behind the root, which is number 0."""
 
-    mode: str
+    mode: _Text
     sample_every: Annotated[int, Field(ge=1, le=2**31)]
     seen: _Count
     lost: _Count

@@ -233,7 +233,6 @@ _attributes_memo: dict[tuple[str, int | None, str | None], object] = {}
 _attributes_lock = threading.Lock()
 
 
-
 def _begin() -> None:
     """Find out who listens."""
     _use_domain(nvtx_tool.listening_domain(DOMAIN))

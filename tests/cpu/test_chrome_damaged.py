@@ -144,6 +144,8 @@ def test_a_gzip_bomb_is_refused(monkeypatch, tmp_path):
         (b"{}", "has no list traceEvents"),
         (b'{"traceEvents": {"a": 1}}', "has no list traceEvents"),
         (b'{"profiles": [1', "has no list traceEvents"),
+        (b"[1, {}]", "not of trace events"),
+        (b"[", "not of trace events"),
     ],
 )
 def test_what_is_no_trace_is_refused(read, data, reason):

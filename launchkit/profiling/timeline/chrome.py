@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from launchkit.errors import TimelineError
 from launchkit.profiling.timeline.chrome_events import TraceEvents
 from launchkit.profiling.timeline.chrome_halves import pair_halves
 from launchkit.profiling.timeline.chrome_owners import at_home, with_owners
@@ -18,6 +19,8 @@ from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import GPU_KINDS, Source, Timeline, table_of
 from launchkit.profiling.timeline.nsys_tables import Progress
 from launchkit.profiling.timeline.partners import with_partners
+
+_ADVICE = "Give a trace as torch.profiler or Chrome exports it."
 
 # Times above this are ns of UTC (2001 and later), others those of a clock that began elsewhere.
 _UTC_NS = 10**18
@@ -36,6 +39,8 @@ def read_chrome(path: str | os.PathLike[str], progress: Progress | None = None) 
     events = TraceEvents(source, pieces(source, warnings.append, progress))
     for event in events:
         rows.add(event)
+    if not (events.members or rows.recognised):
+        raise TimelineError(source, "it is a JSON list, but not of trace events", _ADVICE)
     pair_halves(rows)
     if events.truncated:
         warnings.append("the file ends within its JSON: it was cut off, and events are missing")

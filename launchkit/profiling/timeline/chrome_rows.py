@@ -71,6 +71,11 @@ class Rows:
         """Processes and threads that the trace names by a text, and the numbers given to them."""
         return self._numbers
 
+    @property
+    def recognised(self) -> int:
+        """Events that are of a kind that traces have, usable or not."""
+        return self.read - self.dropped["that are no objects"] - self.dropped["of other phases"]
+
     def add(self, event: Any) -> None:
         """Take one event; what cannot be used is counted."""
         self.read += 1
@@ -217,7 +222,7 @@ class Rows:
             return number
         if not isinstance(value, str) or not value:
             return UNKNOWN
-        return self._numbers.setdefault(value, -2 - len(self._numbers))
+        return self._numbers.setdefault(text(value), -2 - len(self._numbers))
 
 
 def _category(event: Mapping[str, Any]) -> str:
