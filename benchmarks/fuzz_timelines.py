@@ -129,9 +129,9 @@ def make_parquet(rng: Random) -> Files:
 
 def take(folder: Path) -> tuple[Sequence[Any], Sequence[str]]:
     """Read what is in ``folder``; a panic of polars is no TimelineError."""
-    place = folder / "it.sqlite"
+    files = (folder / name for name in ("it.sqlite", "it.json"))
     try:
-        timeline = read_timeline(place if place.exists() else folder)
+        timeline = read_timeline(next((each for each in files if each.exists()), folder))
     except TimelineError as error:
         return (), (error.reason,)
     except BaseException as error:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import functools
 import gzip
+from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from launchkit import jsonio
+from launchkit import LaunchProfile, jsonio
+from launchkit.benchmarks import fuzz_timelines
 from launchkit.benchmarks.fuzz_mutations import damaged, mutated, noise, spelled
 from launchkit.errors import UsageError
 
@@ -79,7 +82,7 @@ def profile() -> Any:
             {"parent": 0, "name": "step", "layer": 3, "op": "ssd", "calls": 2, "ns": 2400,
              "within_ns": 0, "thread": [0, 0], **visits},
             {"parent": 1, "name": "inner", "layer": None, "op": None, "calls": 0, "ns": 0,
-             "within_ns": 0, "thread": [], **dict.fromkeys(visits, [])},
+             "within_ns": 0, "thread": [], **{name: [] for name in visits}},
         ],
         "launches": [
             {"range": 1, "kernel": "scan", "op": None, "launches": 2, "failed": 1, "ns": 1700.0,
@@ -103,6 +106,16 @@ def make_trace(rng: Random) -> Files:
 def make_profile(rng: Random) -> Files:
     """Return a changed profile."""
     return {"it.json": _changed(rng, profile(), exact=True)}
+
+
+def take_profile(folder: Path) -> tuple[Sequence[Any], Sequence[str]]:
+    """Read a profile as a timeline; one that is taken must load, and have figures, too."""
+    timelines, reasons = fuzz_timelines.take(folder)
+    if any(each.source.format == "launchkit" for each in timelines):
+        loaded = LaunchProfile.load(folder / "it.json")
+        loaded.to_json()
+        loaded.by_step()
+    return timelines, reasons
 
 
 def _changed(rng: Random, content: Any, *, exact: bool) -> bytes:

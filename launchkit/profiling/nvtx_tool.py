@@ -27,11 +27,14 @@ _INJECTIONS = ("NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH")
 class Domain(Protocol):
     """What is used of ``nvtx.Domain``."""
 
-    def get_event_attributes(self, message: str, category: str, payload: int | None) -> object: ...
+    def get_event_attributes(self, message: str, category: str, payload: int | None) -> object:
+        """Return what ``push_range`` takes."""
 
-    def push_range(self, attributes: object) -> object: ...
+    def push_range(self, attributes: object) -> object:
+        """Begin a range on this thread."""
 
-    def pop_range(self) -> object: ...
+    def pop_range(self) -> object:
+        """End the one that was begun last."""
 
 
 def listening_domain(name: str) -> Domain | None:

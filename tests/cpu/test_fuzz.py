@@ -107,12 +107,14 @@ def test_any_value_in_any_place_is_refused_or_a_valid_record(target, tmp_path, d
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_unchanged_file_is_taken_whole(target, tmp_path, monkeypatch):
-    from launchkit.benchmarks import fuzz_targets, fuzz_timelines
+    from launchkit.benchmarks import fuzz_targets, fuzz_timelines, fuzz_traces
 
     for name in ("mutated", "damaged", "_changed"):
         monkeypatch.setattr(fuzz_targets, name, lambda rng, content: content)
     monkeypatch.setattr(fuzz_timelines, "damaged", lambda rng, content: content)
     monkeypatch.setattr(fuzz_timelines, "_changed", lambda rng: fuzz_timelines.export())
+    compact = jsonio.dumps_python_compact
+    monkeypatch.setattr(fuzz_traces, "_changed", lambda rng, content, exact: compact(content))
     monkeypatch.setattr(
         fuzz_targets, "spelled", lambda rng, content: jsonio.dumps_python_compact(content)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from pathlib import Path
 
 import pytest
 from recording import known, launch, named
@@ -143,6 +144,26 @@ CHANGES = {
     "a text for a number": lambda d: d["process"].update(pid="7"),
     "no sample": lambda d: d.update(sample_every=0),
 }
+
+
+def test_a_file_of_the_first_schema_stays_readable():
+    path = Path(__file__).parent.parent / "data" / "profile_v1.json"
+    profile = LaunchProfile.load(path)
+    (scan,), (replay,) = profile.rows, profile.ops
+    assert (scan.path, scan.layer, scan.launches, scan.failed) == (("step",), 3, 2, 1)
+    assert (scan.total_us, scan.median_us, scan.driver_us) == (1.7, 0.825, 1.35)
+    assert (replay.op, replay.total_us, replay.median_us) == ("layer", 5.0, 3.0)
+    assert [(row.calls, row.wall_us) for row in profile.ranges if row.calls] == [(2, 2.4)]
+    assert [row.group for row in profile.by_op] == ["ssd", None]
+    timeline = read_timeline(path)
+    calls = timeline.calls.select("name", "thread", "start_ns", "end_ns", "find_ns", "driver_ns")
+    assert calls.rows() == [("scan", 71, 200, 1050, 90, 700), ("scan", 71, 2150, 2950, 95, 650)]
+    spans = timeline.ranges.select("name", "category", "payload", "start_ns", "end_ns").rows()
+    assert spans == [
+        ("step", "ssd", "3", 100, 1600),
+        ("step", "ssd", "3", 2100, 3000),
+        ("layer", "op replay", None, 4100, 7100),
+    ]
 
 
 class TestRefusals:

@@ -39,7 +39,7 @@ def read_chrome(path: str | os.PathLike[str], progress: Progress | None = None) 
     events = TraceEvents(source, pieces(source, warnings.append, progress))
     for event in events:
         rows.add(event)
-    if not (events.members or rows.recognised):
+    if events.bare and not rows.recognised:
         raise TimelineError(source, "it is a JSON list, but not of trace events", _ADVICE)
     pair_halves(rows)
     if events.truncated:

@@ -25,7 +25,7 @@ class TraceEvents:
 
     ``members`` are the other members of the object. ``malformed`` counts events that are no JSON
     and were skipped. ``truncated`` tells whether the file ends within its JSON, ``more`` whether
-    something stands behind it. Memory is bounded by the longest event. Raises TimelineError for what is no trace.
+    something stands behind it, ``bare`` whether it is the list alone. Memory is bounded by the longest event. Raises TimelineError for what is no trace.
     """
 
     def __init__(self, path: str, pieces: Iterator[str]) -> None:
@@ -33,6 +33,7 @@ class TraceEvents:
         self.malformed = 0
         self.truncated = False
         self.more = False
+        self.bare = False
         self._path = path
         self._pieces = pieces
         self._decode = jsonio.tolerant_decoder()
@@ -43,6 +44,7 @@ class TraceEvents:
     def __iter__(self) -> Iterator[Any]:
         start = self._peek()
         if start == "[":
+            self.bare = True
             # Chrome itself leaves the last bracket out.
             yield from self._elements(closing_needed=False)
         elif start == "{":
