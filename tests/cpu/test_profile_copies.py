@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 import sqlite3
 
@@ -26,10 +27,17 @@ def run(*arguments: object):
     return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(each) for each in arguments])
 
 
-@pytest.fixture
-def capture(tmp_path):
-    path = tmp_path / "a capture?#%41.sqlite"  # a URI would read these otherwise
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "export.sqlite"
     secret_export.write_export(path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def capture(tmp_path, written):
+    path = tmp_path / "a capture?#%41.sqlite"  # a URI would read these otherwise
+    path.write_bytes(written)
     return path
 
 
@@ -192,6 +200,25 @@ def test_what_is_no_export_is_a_timeline_error_and_leaves_no_file(content, tmp_p
     with pytest.raises(TimelineError, match="nsys export"):
         scrub_export(path, tmp_path / "out.sqlite")
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_export_is_copied_or_refused_and_leaves_no_file(seed, capture, tmp_path) -> None:
+    whole, rng = capture.read_bytes(), random.Random(seed)
+    path, out = tmp_path / "damaged.sqlite", tmp_path / "out.sqlite"
+    refused = 0
+    for _ in range(25):
+        data = bytearray(whole)
+        for _ in range(rng.choice([1, 5, 40])):
+            data[rng.randrange(100, len(data))] = rng.randrange(256)
+        path.write_bytes(data[: rng.choice([len(data), rng.randrange(len(data))])])
+        for copy in (lambda: scrub_export(path, out), lambda: slice_export(path, out, 200, 600)):
+            try:
+                copy()
+            except TimelineError:
+                refused += 1
+        assert {each.name for each in tmp_path.iterdir()} <= {capture.name, path.name, out.name}
+    assert refused
 
 
 def test_truncated_export_is_a_timeline_error_and_leaves_no_file(capture, tmp_path) -> None:

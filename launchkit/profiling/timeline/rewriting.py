@@ -142,9 +142,11 @@ def reading(path: str | os.PathLike[str], main: str = ":memory:") -> Iterator[Re
             yield Rewriting(str(path), connection)
         finally:
             connection.close()
-    except sqlite3.Error as error:
+    # SQLite's message may quote a damaged schema, which Python cannot decode.
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        reason = "damaged text" if isinstance(error, UnicodeDecodeError) else error
         raise TimelineError(
-            str(source), f"it cannot be read as an export ({error})", _EXPORT_ADVICE
+            str(source), f"it cannot be read as an export ({reason})", _EXPORT_ADVICE
         ) from error
 
 
