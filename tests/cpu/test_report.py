@@ -175,6 +175,16 @@ def test_plots_add_up_to_the_tables(small) -> None:
     assert idle == pytest.approx(sum(row["step_ns"] for row in small["idle"]) / 1000)
 
 
+def test_plot_by_range_adds_up_to_exclusive_time_where_no_layers_are_known() -> None:
+    plain = small_timeline()
+    names = plain.ranges.with_columns(pl.col("name").str.replace("layer", "part "))
+    document = report_document(analyse(plain.with_tables(ranges=names)))
+    made = {figure["id"]: figure for figure in figures(document)}
+    stacked = sum(sum(bars["y"]) for bars in made["host-time"]["data"])
+    wanted = sum(row["exclusive_ns"] or 0 for row in document["ranges"])
+    assert stacked == pytest.approx(wanted / 1000)
+
+
 def test_latency_bins_hold_every_launch_where_it_belongs(small) -> None:
     found = small["launch_latency"]
     filled = [each for each in found["bins"] if each["steady"] or each["cold"]]
@@ -184,7 +194,14 @@ def test_latency_bins_hold_every_launch_where_it_belongs(small) -> None:
 
 @pytest.mark.parametrize(
     ("value_ns", "text"),
-    [(0, "0"), (1234, "1.23"), (12_345, "12.3"), (1_234_567, "1,235"), (-5, "-0.01")],
+    [
+        (0, "0"),
+        (1234, "1.23"),
+        (12_345, "12.3"),
+        (1_234_567, "1,235"),
+        (12_345_678_900, "12.35 s"),
+        (-5, "-0.01"),
+    ],
 )
 def test_microseconds_have_three_digits_or_more(value_ns, text) -> None:
     assert microseconds(value_ns) == text

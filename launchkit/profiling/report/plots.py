@@ -12,6 +12,7 @@ Figure = dict[str, Any]
 COLORS: Mapping[str, str] = {
     "Python": "#4c78a8",
     "calls": "#f58518",
+    "calls and waits": "#f58518",
     "queue full": "#e45756",
     "waits": "#b279a2",
     "steady": "#4c78a8",
@@ -43,13 +44,19 @@ def _host_time(document: Document) -> Figure | None:
     rows = [row for row in document["layers"] if row["layer"] is not None]
     if rows:
         labels, of = _layers(rows)
-        title, note = "Host time by layer", "µs of all steps; queue full is part of the calls."
+        title, note = (
+            "Host time by layer",
+            "µs in all; calls without the time that they waited for a full queue.",
+        )
     else:
         rows = [row for row in document["ranges"] if row["exclusive_ns"]]
         rows = sorted(rows, key=lambda row: -row["exclusive_ns"])[:_MOST]
         labels = [titled(row) for row in rows]
-        of = _stacks(rows, "python_ns")
-        title, note = "Host time by range", "µs in all, the ranges inside it included."
+        of = {
+            "Python": [row["python_ns"] / 1000 for row in rows],
+            "calls and waits": [(row["exclusive_ns"] - row["python_ns"]) / 1000 for row in rows],
+        }
+        title, note = "Host time by range", "µs in all, without what the ranges inside it take."
     if not labels:
         return None
     data = [_bars(name, labels, values) for name, values in of.items() if any(values)]
@@ -66,11 +73,11 @@ def _layers(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[float]]]:
         }
         for layer in layers
     ]
-    return [f"layer {layer}" for layer in layers], _stacks(merged, "python_ns")
+    return [f"layer {layer}" for layer in layers], _stacks(merged)
 
 
-def _stacks(rows: Sequence[Row], python: str) -> dict[str, list[float]]:
-    parts = {"Python": python, "calls": "api_ns", "queue full": "stall_ns", "waits": "sync_ns"}
+def _stacks(rows: Sequence[Row]) -> dict[str, list[float]]:
+    parts = {"Python": "python_ns", "calls": "api_ns", "queue full": "stall_ns", "waits": "sync_ns"}
     found = {name: [(row[key] or 0) / 1000 for row in rows] for name, key in parts.items()}
     pairs = zip(found["calls"], found["queue full"], strict=True)
     found["calls"] = [max(0.0, calls - stalls) for calls, stalls in pairs]

@@ -49,8 +49,10 @@ class View:
 
 
 def microseconds(value_ns: float) -> str:
-    """Return a time in µs, with three digits at least."""
+    """Return a time in µs, with three digits at least; in s from a second on."""
     us = value_ns / 1000
+    if abs(us) >= 1e6:
+        return f"{us / 1e6:,.2f} s"
     if abs(us) >= 100 or us == 0:
         return f"{us:,.0f}"
     return f"{us:.1f}" if abs(us) >= 10 else f"{us:.2f}"
