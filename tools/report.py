@@ -123,4 +123,4 @@ def _write_trace(analysis: Any, output: Path) -> None:
     from launchkit.profiling.report.perfetto import write_trace
 
     with replacing(output) as file:
-        write_trace(analysis.timeline, file, analysis.gaps)
+        write_trace(analysis.timeline, file, analysis.gaps, analysis.verdicts)

@@ -16,9 +16,9 @@ from launchkit.profiling.report.perfetto import write_trace
 from launchkit.profiling.timeline import analyse, read_timeline
 
 
-def trace_of(timeline, gaps=None):
+def trace_of(timeline, *more):
     file = io.BytesIO()
-    counts = write_trace(timeline, file, gaps)
+    counts = write_trace(timeline, file, *more)
     return json.loads(file.getvalue()), counts
 
 
@@ -140,6 +140,14 @@ def test_idle_times_stand_under_their_cause() -> None:
     found = [event["name"] for event in trace["traceEvents"] if event.get("cat") == "gap"]
     assert sorted(found) == sorted(gaps["cause"].cast(pl.String).to_list())
     assert len(found) == 11  # of 12 kernels, none back to back
+
+
+def test_ranges_have_their_verdict_beside_them(sample) -> None:
+    trace, _ = trace_of(sample.timeline, sample.gaps, sample.verdicts)
+    found = {event["name"]: event for event in trace["traceEvents"] if event.get("cat") == "range"}
+    assert found["backpressure"]["args"]["verdict"] == "GPU-bound"
+    assert "full launch queue" in found["backpressure"]["args"]["why"]
+    assert "verdict" not in found["mark"]["args"]
 
 
 @pytest.mark.parametrize("shift_ns", [-5_000_000, 1_795_968_447_413_515_445])

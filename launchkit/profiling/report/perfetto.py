@@ -36,13 +36,17 @@ _SPAN = ("start_ns", "end_ns")
 
 
 def write_trace(
-    timeline: Timeline, file: IO[bytes], gaps: pl.DataFrame | None = None
+    timeline: Timeline,
+    file: IO[bytes],
+    gaps: pl.DataFrame | None = None,
+    verdicts: pl.DataFrame | None = None,
 ) -> dict[str, int]:
     """Write a timeline as a trace; return how many ``slices`` and ``flows`` it has.
 
-    ``gaps``: idle times of devices (``Analysis.gaps``) for a track of their own.
+    ``gaps``: idle times of devices (``Analysis.gaps``) for a track of their own. ``verdicts``
+    (``Analysis.verdicts``) stand beside each range.
     """
-    trace = _Trace(timeline, gaps)
+    trace = _Trace(timeline, gaps, verdicts)
     file.write(b'{"displayTimeUnit":"ns","otherData":')
     file.write(jsonio.dumps_compact(trace.facts()))
     file.write(b',"traceEvents":[\n')
@@ -68,9 +72,12 @@ class _Place(NamedTuple):
 class _Trace:
     """The events of one trace. A track is a process number and a number that was given to it."""
 
-    def __init__(self, timeline: Timeline, gaps: pl.DataFrame | None) -> None:
+    def __init__(
+        self, timeline: Timeline, gaps: pl.DataFrame | None, verdicts: pl.DataFrame | None
+    ) -> None:
         self._timeline = timeline
         self._gaps = gaps
+        self._verdicts = {} if verdicts is None else _by_range(verdicts)
         first_ns, last_ns = timeline.span_ns()
         self._origin_ns = 0 if first_ns >= 0 and last_ns < _EXACT_BELOW_NS else first_ns
         self._tracks: dict[tuple[object, ...], tuple[int, int]] = {}
@@ -97,7 +104,7 @@ class _Trace:
         yield from self._host()
         # These may overlap, also over threads: they stand in no stack.
         started = timeline.ranges.filter(pl.col("kind") == "start_end")
-        yield from self._apart(started, of_range, "started ranges")
+        yield from self._apart(started, self._range, "started ranges")
         yield from self._apart(timeline.overheads, of_overhead, "driver and profiler")
         samples = timeline.samples.with_columns(start_ns="time_ns", end_ns="time_ns")
         yield from self._apart(samples, of_sample, "Python samples")
@@ -118,7 +125,7 @@ class _Trace:
     def _host(self) -> Iterator[Event]:
         """Ranges and calls of a thread share its tracks, so that calls stand in their ranges."""
         ranges = self._timeline.ranges.filter(pl.col("kind").ne_missing(pl.lit("start_end")))
-        tables = [(ranges, of_range), (self._timeline.calls, of_call)]
+        tables = [(ranges, self._range), (self._timeline.calls, of_call)]
         rows = pl.concat(
             table.select("process", "thread", *_SPAN, table=pl.lit(at), row=pl.int_range(pl.len()))
             for at, (table, _) in enumerate(tables)
@@ -136,6 +143,12 @@ class _Trace:
                 yield event
                 if place.table == 1:
                     self._remember(process, event)
+
+    def _range(self, row: Row) -> Event:
+        event = of_range(row)
+        if row["kind"] != "mark":
+            event["args"].update(self._verdicts.get((row["domain"], row["name"]), {}))
+        return event
 
     def _remember(self, process: int, call: Event) -> None:
         """Note where flows to GPU work start: of nested calls, the outermost comes first."""
@@ -215,6 +228,14 @@ def _in_order(table: pl.DataFrame, *keys: str) -> Iterator[tuple[tuple[Any, ...]
     rows = table.select(*keys, *_SPAN, table=pl.lit(0), row=pl.int_range(pl.len()))
     rows = rows.sort(*keys, *_SPAN, descending=[*(False for _ in keys), False, True])
     yield from rows.group_by(*keys, maintain_order=True)
+
+
+def _by_range(verdicts: pl.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
+    rows = verdicts.select("domain", "name", "verdict", "reason").iter_rows()
+    return {
+        (domain, name): {"verdict": verdict, "why": reason or ""}
+        for domain, name, verdict, reason in rows
+    }
 
 
 def _title(kind: str, process: int, track: int, name: str) -> Event:
