@@ -17,6 +17,7 @@ from launchkit.service import (
     db,
     migrating,
     openapi,
+    web,
 )
 from launchkit.service.context import Service
 from launchkit.service.db import Database
@@ -46,6 +47,7 @@ def create_app(settings: ServiceSettings, database: Database | None = None) -> F
     answers.install(app)
     for part in (api_records, api_leases, api_bundles, api_status):
         app.include_router(part.router)
+    web.install(app, settings.threads)
     # FastAPI's own way of extending its document is to replace the method.
     app.openapi = openapi.publisher(app)  # type: ignore[method-assign]
     app.add_middleware(

@@ -40,14 +40,23 @@ class Service:
 
     def admit(self, request: Request, scope: Scope, namespace: str | None = None) -> Caller:
         """Return who makes the request, if it may and not too often. Raises Refused otherwise."""
-        caller, subject = self._known(request)
-        if scope != "read":
-            self._writes.spend(subject)
-        return self.auth.allow(caller, scope, namespace)
+        caller, subject = self._known(request, shown(request))
+        return self._allow(caller, subject, scope, namespace)
+
+    def admit_page(
+        self, request: Request, token: str | None, scope: Scope, namespace: str | None
+    ) -> Caller:
+        """Do the same for a page, whose token is in a cookie."""
+        caller, subject = self._known(request, token)
+        return self._allow(caller, subject, scope, namespace)
+
+    def visitor(self, request: Request, token: str | None) -> Caller:
+        """Return who shows this token, if not too often; what it may do is not decided yet."""
+        return self._known(request, token)[0]
 
     def admit_somewhere(self, request: Request) -> Caller:
         """Return who makes the request, if there is any namespace that it may read."""
-        caller, _ = self._known(request)
+        caller, _ = self._known(request, shown(request))
         return self.auth.allow(caller, "read", (*caller.namespaces, None)[0])
 
     def start(self) -> None:
@@ -62,10 +71,14 @@ class Service:
         self.metrics.flush()
         self.database.close()
 
-    def _known(self, request: Request) -> tuple[Caller, str]:
+    def _allow(self, caller: Caller, subject: str, scope: Scope, namespace: str | None) -> Caller:
+        if scope != "read":
+            self._writes.spend(subject)
+        return self.auth.allow(caller, scope, namespace)
+
+    def _known(self, request: Request, token: str | None) -> tuple[Caller, str]:
         """Return the caller and in whose name its requests are counted."""
         address = request.client.host if request.client is not None else ""
-        token = token_in(request.headers.get("authorization"))
         caller = self._caller(token, address)
         request.scope["launchkit_caller"] = caller.name
         subject = address if token is None else caller.name
@@ -96,6 +109,11 @@ class Service:
         metrics.forget_misses(self.database)
         if self.settings.audit_days > 0:
             audit.forget(self.database, self.settings.audit_days)
+
+
+def shown(request: Request) -> str | None:
+    """Return the token that a request shows in its header. Raises Refused for what is none."""
+    return token_in(request.headers.get("authorization"))
 
 
 def service(request: Request) -> Service:

@@ -1,0 +1,94 @@
+"""How pages answer: few at a time, and failures as pages too. Of the service's page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from launchkit.errors import BadDocumentError, UsageError
+from launchkit.service import protocol
+from launchkit.service.answers import Refused, from_database
+from launchkit.service.context import service
+from launchkit.service.web import session
+from launchkit.service.web.rendering import page
+
+_log = logging.getLogger("launchkit")
+
+Namespace = Annotated[str, Path(pattern=protocol.NAMESPACE_PATTERN)]
+Segment = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+_PLAIN = r"^[^\x00-\x1f\x7f]*$"
+Words = Annotated[str, Query(max_length=200, pattern=_PLAIN)]
+Device = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.~\-]{0,160}$")]
+
+_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PageRoute(APIRoute):
+    """A page: it waits until few others are being made, and fails as a page.
+
+    Launches come first: what people look at never takes more than a quarter of the threads.
+    """
+
+    def get_route_handler(self) -> _Handler:
+        """Return what answers a request."""
+        answer = super().get_route_handler()
+
+        async def answer_in_turn(request: Request) -> Response:
+            turn: asyncio.Semaphore = request.app.state.pages_at_once
+            async with turn:
+                try:
+                    return await answer(request)
+                except Exception as error:  # noqa: BLE001 - whatever it is becomes a page
+                    return _failed(request, _refusal(request, error))
+
+        return answer_in_turn
+
+
+def router() -> APIRouter:
+    """Return a router of pages, which stand in no OpenAPI document."""
+    return APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+def _refusal(request: Request, error: Exception) -> Refused:
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, RequestValidationError):
+        problem = error.errors()[0]
+        return Refused(
+            "invalid", f"{problem['loc'][-1]}: {problem['msg']}. Go back and correct it."
+        )
+    if isinstance(error, BadDocumentError | UsageError):
+        return Refused("invalid", str(error))
+    number = request.scope.get("launchkit_request", "")
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
+        _log.error("request %s: the database failed: %s", number, getattr(error, "orig", error))
+        return from_database(error)
+    _log.error("request %s failed", number, exc_info=error)
+    return Refused("internal", "the server failed at this page. Report it with the number below.")
+
+
+def _failed(request: Request, refused: Refused) -> Response:
+    here = service(request)
+    if refused.answer.code == "unauthenticated":
+        wanted = request.url.path if request.method == "GET" else "/"
+        query = f"?{request.url.query}" if request.url.query and request.method == "GET" else ""
+        answer: Response = session.see_other(f"/login?to={quote(wanted + query, safe='/')}")
+        if session.cookie(request) is not None:
+            session.forget(here, answer)
+        return answer
+    number = str(request.scope.get("launchkit_request", ""))
+    told = page("failed.html", None, refused.status, refused=refused.answer, number=number)
+    if refused.retry_after_s is not None:
+        told.headers["Retry-After"] = str(max(1, round(refused.retry_after_s)))
+    return told
