@@ -24,13 +24,15 @@ from launchkit.profiling.timeline import (
     api_summary, kernel_summary, range_kernel_summary, range_summary, read_timeline)
 
 def peak_bytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Not ru_maxrss, which begins with what the parent had.
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
 
 def cpu_s():
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
-before_bytes, before_s, start_ns = peak_bytes(), cpu_s(), clock.now_ns()
+before_s, start_ns = cpu_s(), clock.now_ns()
 timeline = read_timeline(sys.argv[1])
 read_ns, read_s, read_bytes = clock.now_ns(), cpu_s(), peak_bytes()
 for summary in (range_summary, api_summary, kernel_summary, range_kernel_summary):
@@ -41,7 +43,7 @@ print(jsonio.dumps_compact({
     "import_s": (read_ns - start_ns) / 1e9, "import_peak_bytes": read_bytes,
     "import_cpu_s": read_s - before_s, "summaries_cpu_s": cpu_s() - read_s,
     "summaries_s": (done_ns - read_ns) / 1e9, "summaries_peak_bytes": peak_bytes(),
-    "before_bytes": before_bytes, "rows_used": rows}).decode())
+    "rows_used": rows}).decode())
 """
 
 

@@ -22,11 +22,8 @@ def test_the_import_is_measured_in_a_process_of_its_own(document):
     assert document["rows"] >= 3_000
     assert document["rows_used"] >= document["rows"]
     assert 0 < document["import_s"] + document["summaries_s"] <= document["process_s"]
-    assert (
-        document["summaries_peak_bytes"]
-        >= document["import_peak_bytes"]
-        >= document["before_bytes"]
-    )
+    assert document["summaries_peak_bytes"] >= document["import_peak_bytes"] > 2**20
+    assert document["import_cpu_s"] > 0
 
 
 def test_the_export_is_one_without_a_fault(tmp_path):
