@@ -27,6 +27,9 @@ def prepare(database: Database, *, migrate: bool) -> str:
     """
     with database.writing() as connection:
         if database.kind == "postgresql":
+            # A migration of many records, here or in another replica, takes what it takes.
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+            connection.execute(text("SET LOCAL lock_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK})
         found, wanted = version(connection), newest_version()
         _refuse_unknown(connection, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -58,6 +59,19 @@ def test_a_database_that_is_current_is_only_checked(url):
             assert connection.execute(text("SELECT name FROM namespaces")).scalars().all() == [
                 "default"
             ]
+
+
+def test_replicas_that_start_at_once_make_one_schema(url):
+    def prepare(_):
+        with connected(url) as database:
+            return migrating.prepare(database, migrate=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(prepare, range(4))) == [migrating.newest_version()] * 4
+    with connected(url) as database, database.reading() as connection:
+        assert connection.execute(text("SELECT name FROM namespaces")).scalars().all() == [
+            "default"
+        ]
 
 
 def test_a_failed_migration_leaves_nothing_behind(url, monkeypatch):
