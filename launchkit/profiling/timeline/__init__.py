@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from launchkit.profiling.timeline.comparing import Comparison, compare
     from launchkit.profiling.timeline.counts import RowCounts, TableCounts
+    from launchkit.profiling.timeline.merging import merge_timelines
     from launchkit.profiling.timeline.model import (
         TABLES,
         Source,
@@ -61,6 +62,7 @@ __all__ = [
     "empty_table",
     "execution_summary",
     "kernel_summary",
+    "merge_timelines",
     "predict",
     "range_kernel_summary",
     "range_summary",
@@ -93,6 +95,7 @@ _HOMES = {
     "empty_table": "model",
     "execution_summary": "summaries",
     "kernel_summary": "summaries",
+    "merge_timelines": "merging",
     "range_kernel_summary": "summaries",
     "range_summary": "summaries",
     "read_timeline": "reading",
