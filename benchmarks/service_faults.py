@@ -48,22 +48,29 @@ def measure(
 
     ``postgres``: the database's own server; without it its rows are left out.
     """
-    rng = random.Random(seed)
+    causes = faults(service, postgres, random.Random(seed))
     numbers = Numbers()
-    faults: dict[str, Callable[[], None]] = {
-        "server killed": lambda: _killed(service, rng),
-        "server stopped in order": lambda: _stopped(service, rng),
-    }
-    if postgres is not None:
-        faults["database down and back"] = lambda: _database_down(postgres, rng, "fast")
-        faults["database crashed and back"] = lambda: _database_down(postgres, rng, "immediate")
-    rows = [_row(service, what, cause, rounds, numbers) for what, cause in faults.items()]
+    rows = [row(service, what, cause, rounds, numbers) for what, cause in causes.items()]
     return {
         "replicas": len(service.replicas),
         "writers": WRITERS,
         "rows": rows,
         "ok": all(row["ok"] for row in rows),
     }
+
+
+def faults(
+    service: Service, postgres: PrivatePostgres | None, rng: random.Random
+) -> dict[str, Callable[[], None]]:
+    """Return what causes each fault and mends it again, by its name."""
+    causes: dict[str, Callable[[], None]] = {
+        "server killed": lambda: _killed(service, rng),
+        "server stopped in order": lambda: _stopped(service, rng),
+    }
+    if postgres is not None:
+        causes["database down and back"] = lambda: _database_down(postgres, rng, "fast")
+        causes["database crashed and back"] = lambda: _database_down(postgres, rng, "immediate")
+    return causes
 
 
 class Numbers:
@@ -80,9 +87,10 @@ class Numbers:
             return self._next
 
 
-def _row(
+def row(
     service: Service, what: str, cause: Callable[[], None], rounds: int, numbers: Numbers
 ) -> dict[str, Any]:
+    """Cause a fault so often while records are written; returns what was seen."""
     written, recovered_s = Written(), []
     for _ in range(rounds):
         with writing(service, written, numbers):

@@ -36,7 +36,6 @@ class Replica:
         self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
-        self.start()
 
     @property
     def pid(self) -> int:
@@ -62,6 +61,11 @@ class Replica:
 
     def start(self) -> None:
         """Start the process, and wait until it is ready. UsageError if it ends instead."""
+        self.begin()
+        self.wait_ready()
+
+    def begin(self) -> None:
+        """Start the process, and wait for nothing."""
         port = self.port or host.free_port()
         command = [
             sys.executable, "-m", "launchkit", "serve", "--host", "127.0.0.1", "--port", str(port),
@@ -72,7 +76,6 @@ class Replica:
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
         self.port = port
-        self.wait_ready()
 
     def wait_ready(self, within_s: float = _READY_S) -> None:
         """Wait until it says that it is ready."""
@@ -140,8 +143,15 @@ class Service:
         self.folder = folder
         self._tokens = _tokens(database_url)
         self.replicas: list[Replica] = []
-        for _ in range(replicas):
-            self.replicas.append(Replica(database_url, folder, options))
+        try:
+            for _ in range(replicas):
+                self.replicas.append(Replica(database_url, folder, options))
+                self.replicas[-1].begin()
+            for replica in self.replicas:
+                replica.wait_ready()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def urls(self) -> list[str]:

@@ -113,7 +113,7 @@ class Mix:
         return Ask(request("GET", "/metrics", self._read))
 
     def _page(self, rng: random.Random) -> Ask:
-        return Ask(request("GET", "/", self._read), (200, 303, 307, 401))
+        return Ask(request("GET", "/", self._read), (200, 303, 307, 401, 404))
 
     def _no_token(self, rng: random.Random) -> Ask:
         wrong = f"lk_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"

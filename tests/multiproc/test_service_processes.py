@@ -1,0 +1,87 @@
+"""Real servers over one real PostgreSQL: a fleet tunes once, and what was acknowledged stays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres import without_postgres
+
+from launchkit.benchmarks import service_faults, service_fleet, service_load, service_soak
+from launchkit.benchmarks.service_requests import Plan, drive
+from launchkit.benchmarks.service_servers import Service
+from launchkit.benchmarks.service_trials import UNLIMITED
+
+pytest.importorskip("fastapi", reason="the extra [service] is not installed")
+pytestmark = without_postgres
+
+HOSTS = 12
+
+
+@pytest.fixture(scope="module")
+def service(postgres, tmp_path_factory) -> Iterator[Service]:
+    """Two replicas over one database."""
+    folder: Path = tmp_path_factory.mktemp("service")
+    made = Service(postgres.create_database(), folder, 2, UNLIMITED)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def numbers() -> service_faults.Numbers:
+    return service_faults.Numbers(random.SystemRandom().randrange(10**8, 10**9))
+
+
+def test_hosts_on_two_replicas_that_miss_one_key_at_once_tune_it_once(service, numbers) -> None:
+    row = service_fleet.together(service, HOSTS, 1, numbers.take(), tune_s=0.3)
+    assert row["ok"], row
+    assert (row["tuned"], row["got_the_result"], row["with_torch"]) == (1, HOSTS, False)
+
+
+def test_each_of_several_keys_is_tuned_once(service, numbers) -> None:
+    row = service_fleet.together(service, HOSTS, 3, numbers.take(), tune_s=0.3)
+    assert row["ok"], row
+    assert (row["tuned"], row["got_the_result"]) == (3, HOSTS)
+
+
+def test_when_the_host_that_tunes_is_killed_one_of_the_others_tunes(service, numbers) -> None:
+    row = service_fleet.holder_killed(service, 4, numbers.take(), tune_s=0.3, lease_s=2)
+    assert row["ok"], row
+    assert (row["tuned"], row["got_the_result"], row["ended_early"]) == (2, 4, 0)
+
+
+@pytest.mark.parametrize("fault", ["server killed", "server stopped in order",
+                                   "database down and back", "database crashed and back"])  # fmt: skip
+def test_no_acknowledged_write_is_lost(service, postgres, numbers, fault) -> None:
+    causes = service_faults.faults(service, postgres, random.Random(fault))
+    row = service_faults.row(service, fault, causes[fault], 1, numbers)
+    assert row["ok"], row
+    assert row["acknowledged"] >= service_faults.WRITERS
+
+
+def test_lookups_of_each_kind_are_answered_rightly_by_both_replicas(service) -> None:
+    filled = service_load.fill(service, 200)
+    assert (filled["created"], filled["refused"]) == (200, 0)
+    pool = service_load.Pool(range(200), service.token("read"), seed=1)
+    for asks in pool.kinds().values():
+        seen = drive(service.ports, Plan(asks, clients=20, seconds=0.3))
+        assert (seen.errors, seen.wrong) == (0, [])
+        assert len(seen.times_us) >= 20
+
+
+def test_every_kind_of_request_has_the_answer_that_it_deserves(service) -> None:
+    service_load.fill(service, 200)
+    mix = service_soak.Mix(service, 200, seed=1)
+    for name, (_, asks) in mix.kinds.items():
+        seen = drive(service.ports, Plan(asks, clients=4, seconds=0.05))
+        assert (seen.errors, seen.wrong) == (0, []), name
+
+
+def test_no_secret_stands_in_a_log(service, postgres) -> None:
+    log = service.log + postgres.log
+    assert " PUT " in log
+    for secret in (postgres.secret, *(service.token(each) for each in ("read", "write", "admin"))):
+        assert secret.rpartition("_")[2] not in log
+    assert "Traceback" not in service.log
