@@ -45,12 +45,13 @@ def copy_in(database_url: str, numbers: range, processes: int = 2) -> dict[str, 
     return {"records": len(numbers), "wall_s": round(wall_s, 1)}
 
 
-def _write(first: int, last: int) -> None:
-    database = db.connect(ServiceSettings(os.environ["LAUNCHKIT_DATABASE"]))
+def write(database_url: str, numbers: range) -> None:
+    """Write the rows of the records of these numbers."""
+    database = db.connect(ServiceSettings(database_url))
     statement = insert(tables.records).values(updated_ms=db.NowMs())
     try:
-        for start in range(first, last, _BATCH):
-            rows = [_row(number) for number in range(start, min(start + _BATCH, last))]
+        for start in range(numbers.start, numbers.stop, _BATCH):
+            rows = [_row(number) for number in range(start, min(start + _BATCH, numbers.stop))]
             with database.writing() as connection:
                 connection.execute(statement, rows)
     finally:
@@ -79,4 +80,4 @@ def _row(number: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    _write(int(sys.argv[1]), int(sys.argv[2]))
+    write(os.environ["LAUNCHKIT_DATABASE"], range(int(sys.argv[1]), int(sys.argv[2])))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -141,7 +142,7 @@ class Service:
     ) -> None:
         self.database_url = database_url
         self.folder = folder
-        self._tokens = _tokens(database_url)
+        self._tokens = make_tokens(database_url)
         self.replicas: list[Replica] = []
         try:
             for _ in range(replicas):
@@ -178,8 +179,8 @@ class Service:
             replica.kill()
 
 
-def _tokens(database_url: str) -> dict[Scope, str]:
-    """Make a token of each scope, as ``launchkit serve token create`` does."""
+def make_tokens(database_url: str) -> dict[Scope, str]:
+    """Make a token of each scope in the benchmarks' namespace, as ``launchkit serve token create`` does."""
     database = db.connect(ServiceSettings(database_url))
     try:
         migrating.prepare(database, migrate=True)
@@ -196,6 +197,7 @@ def running(
 ) -> Iterator[tuple[Service, PrivatePostgres | None]]:
     """Give replicas over a new database, and its server where it has one; gone afterwards."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_ending_in_order())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="launchkit-")))
         postgres = None
         url = f"sqlite:///{folder / 'service.db'}"
@@ -205,3 +207,16 @@ def running(
         service = Service(url, folder, replicas, options)
         stack.callback(service.close)
         yield service, postgres
+
+
+@contextlib.contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Let SIGTERM end the block as an error does: no server is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -64,11 +64,10 @@ def service(
     chosen = [n for n, on in zip(_TRIALS, (fleet, load, soak, faults), strict=True) if on]
     if len(chosen) != 1:
         raise UsageError("give one of --fleet, --load, --soak and --faults.")
-    for option, value in (
-        ("--replicas", replicas), ("--clients", clients or 2), ("--records", records // 100),
-        ("--rounds", rounds),
-    ):  # fmt: skip
-        check_at_least(option, value, 1)
+    check_at_least("--replicas", replicas, 1)
+    check_at_least("--clients", 1 if clients is None else clients, 1)
+    check_at_least("--records", records, 100)
+    check_at_least("--rounds", rounds, 1)
     if not seconds > 0:
         raise UsageError(f"--seconds must be more than 0, not {seconds}. Give more.")
     check_output(output)

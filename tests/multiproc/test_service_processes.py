@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from postgres import without_postgres
 
-from launchkit.benchmarks import service_faults, service_fleet, service_load, service_soak
+from launchkit.benchmarks import host, service_faults, service_fleet, service_load, service_soak
 from launchkit.benchmarks.service_requests import Plan, drive
 from launchkit.benchmarks.service_servers import Service
 from launchkit.benchmarks.service_trials import UNLIMITED
@@ -23,7 +28,7 @@ HOSTS = 12
 @pytest.fixture(scope="module")
 def service(postgres, tmp_path_factory) -> Iterator[Service]:
     """Two replicas over one database."""
-    folder: Path = tmp_path_factory.mktemp("service")
+    folder: pathlib.Path = tmp_path_factory.mktemp("service")
     made = Service(postgres.create_database(), folder, 2, UNLIMITED)
     yield made
     made.close()
@@ -86,3 +91,21 @@ def test_no_secret_stands_in_a_log(service, postgres) -> None:
     for secret in (postgres.secret, *(service.token(each) for each in ("read", "write", "admin"))):
         assert secret.rpartition("_")[2] not in log
     assert "Traceback" not in service.log
+
+
+def test_a_benchmark_that_is_told_to_end_leaves_no_server_behind(tmp_path) -> None:
+    command = [sys.executable, "-m", "launchkit", "bench", "service", "--soak", "--database", "sqlite",
+               "--replicas", "1", "--records", "100", "--seconds", "600"]  # fmt: skip
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL) as bench:
+        while not (servers := host.children(bench.pid)) or "serves" not in _logs(tmp_path):
+            assert bench.poll() is None
+            time.sleep(0.05)
+        bench.terminate()
+        assert bench.wait(60) == 128 + signal.SIGTERM
+    assert not [server for server in servers if pathlib.Path(f"/proc/{server}").exists()]
+    assert list(tmp_path.iterdir()) == []
+
+
+def _logs(folder: pathlib.Path) -> str:
+    return "".join(each.read_text() for each in folder.rglob("replica-*.log"))
