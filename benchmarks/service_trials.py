@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from launchkit import clock
@@ -21,7 +22,7 @@ from launchkit.errors import UsageError
 
 UNLIMITED = ("--rate", "0", "--write-rate", "0")
 """All requests come from one address and with one token each."""
-_PACKAGES = "fastapi", "uvicorn", "sqlalchemy", "psycopg"
+_PACKAGES = "fastapi", "uvicorn", "httptools", "uvloop", "sqlalchemy", "psycopg"
 
 
 def measure(
@@ -47,10 +48,16 @@ def measure(
         "mode": "service",
         "trial": trial,
         "database": database,
-        "machine": {**host.facts(), **{name: version(name) for name in _PACKAGES}},
+        "machine": {**host.facts(), **{name: _version(name) for name in _PACKAGES}},
         "wall_s": round((clock.now_ns() - start_ns) / 1e9, 1),
         **seen,
     }
+
+
+def _version(name: str) -> str | None:
+    with contextlib.suppress(PackageNotFoundError):
+        return version(name)
+    return None
 
 
 def _put(
