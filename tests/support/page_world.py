@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from launchkit.configs import TunedConfig, TunedRecord, choose, identify
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, encode_value
+from launchkit.store import bundle
 
 if TYPE_CHECKING:
     from serving import Served
@@ -18,6 +19,7 @@ SCAN = KernelId("chunk_scan_kernel", "5e" * 32)
 COPY = KernelId("state_copy_kernel", "c0" * 32)
 HOSTILE = KernelId("<script>alert(1)</script>{{ 7 * 7 }} '\"&", "ee" * 32)
 NEW, OLD = Toolchain("3.6.0"), Toolchain("3.4.0")
+LEASE = "ab" * 16
 METHOD = "do_bench, L2 flushed"
 
 
@@ -55,22 +57,27 @@ def a_record(
     return replace(made, **changes)
 
 
+def stored() -> list[TunedRecord]:
+    """Everything that ``fill`` stores."""
+    scans = [a_record(SCAN, H200, n) for n in range(1, 61)]
+    slower = [a_record(SCAN, A100, n, fastest=64 if n % 2 else 128) for n in range(1, 9)]
+    others = [a_record(SCAN, H200, 1, toolchain=OLD), a_record(COPY, H200, 7)]
+    return [*scans, *slower, *others, a_record(HOSTILE, H200, 1)]
+
+
 def fill(served: Served) -> None:
     """Store all of it as clients would, and miss, hit and hold a lease."""
-    token = served.token("write", "default", "empty")
-    stored = [a_record(SCAN, H200, n) for n in range(1, 61)]
-    stored += [a_record(SCAN, A100, n, fastest=64 if n % 2 else 128) for n in range(1, 9)]
-    stored += [a_record(SCAN, H200, 1, toolchain=OLD), a_record(COPY, H200, 7)]
-    stored.append(a_record(HOSTILE, H200, 1))
-    for each in stored:
-        assert served.put(each, **token).status_code == 201
+    token = served.token("write", "default")
+    sent = served.send("POST", "/bundle", content=bundle.dump(stored()), headers=token)
+    assert sent.json()["created"] == len(stored()), sent.text
     for n, times in ((901, 5), (902, 2), (903, 1)):
         for _ in range(times):
             assert served.get(a_record(COPY, A100, n), **token).status_code == 404
-    assert served.get(a_record(COPY, H200, 7, toolchain=OLD), **token).status_code == 404
+    for _ in range(4):
+        assert served.get(a_record(COPY, H200, 7, toolchain=OLD), **token).status_code == 404
     for _ in range(3):
-        assert served.get(stored[0], **token).status_code == 200
+        assert served.get(stored()[0], **token).status_code == 200
     asked = {"holder": "gpu-7 pid 4242", "ttl_s": 3600, "kernel": COPY.name, "key": "n=901"}
-    answer = served.send("POST", f"/leases/{'ab' * 16}", json=asked, headers=token)
+    answer = served.send("POST", f"/leases/{LEASE}", json=asked, headers=token)
     assert answer.status_code in (200, 201)
     served.service.metrics.flush()

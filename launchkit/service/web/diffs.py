@@ -74,7 +74,7 @@ def pin_file(
     """Give a lock file of the chosen configs: of one kernel, device or Triton if asked."""
     session.reader(request, namespace)
     here = service(request)
-    with snapshots.one_of_few(), here.database.reading() as connection:
+    with snapshots.one_of_few(), here.database.streaming() as connection:
         if snapshot in ("", NOW):
             limit_bytes = here.settings.bundle_limit_bytes
             found = _within(connection, namespace, kernel, device, limit_bytes)

@@ -165,7 +165,7 @@ def pick(
 def show(request: Request, namespace: str, template: str, read: Any, **values: Any) -> Response:
     """Return a page of a namespace, of what ``read`` finds in one transaction. Raises Refused."""
     visitor, here = session.reader(request, namespace), service(request)
-    with here.database.reading() as connection:
+    with here.database.streaming() as connection:
         records.require_namespace(connection, namespace)
         found = read(connection)
         now_ms = here.database.now_ms(connection)
