@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from launchkit import clock
 from launchkit.service import audit, leases, metrics
+from launchkit.service.answers import Refused
 from launchkit.service.auth import Auth, Caller, token_in
 from launchkit.service.db import Database
 from launchkit.service.limits import RateLimit
@@ -90,8 +91,9 @@ class Service:
             return self.auth.caller(None)
         try:
             return self.auth.caller(token)
-        except Exception:
-            # Guessing is slowed down; who has a token never pays for it.
+        except Refused:
+            # Guessing is slowed down; who has a token never pays for it, nor for a database that
+            # cannot tell.
             self._guesses.spend(address)
             raise
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from serving import serving
+from sqlalchemy.exc import OperationalError
 from stored import RECORD, record_for
 
 from launchkit import clock
@@ -164,4 +165,17 @@ def test_guesses_of_tokens_are_slowed_down(tmp_path):
         answers = [served.http.get("/status", headers=forged).status_code for _ in range(60)]
         assert answers[0] == 401
         assert answers[-1] == 429
+        assert served.http.get("/status", headers=known).status_code == 200
+
+
+def test_a_token_that_the_database_cannot_tell_of_is_no_guess(tmp_path, monkeypatch):
+    def down(*_):
+        raise OperationalError("SELECT", {}, ConnectionError("refused"))
+
+    with serving(f"sqlite:///{tmp_path / 'a.db'}", guesses_per_s=1.0) as served:
+        known = served.token("read")
+        with monkeypatch.context() as patch:
+            patch.setattr(served.service.auth, "caller", down)
+            answers = [served.http.get("/status", headers=known).status_code for _ in range(10)]
+        assert answers == [503] * 10
         assert served.http.get("/status", headers=known).status_code == 200
