@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from launchkit import clock, jsonio
 from launchkit.benchmarks import service_records
 from launchkit.benchmarks.growth import slope
@@ -17,6 +19,7 @@ from launchkit.benchmarks.service_load import Pool, fill
 from launchkit.benchmarks.service_requests import Ask, Plan, drive, request
 from launchkit.benchmarks.service_servers import NAMESPACE, Replica, Service
 from launchkit.configs import TunedConfig, TunedRecord
+from launchkit.errors import UsageError
 from launchkit.service import protocol, signing
 
 ALLOWED_BYTES = 6 * 2**20
@@ -68,6 +71,10 @@ def measure(
     }
 
 
+_PAGES = ["/", *(f"/web/{NAMESPACE}{rest}" for rest in ("", "/kernels", "/records", "/misses",
+          "/leases", "/audit", "/snapshots"))]  # fmt: skip
+
+
 class Mix:
     """Every kind of request, right and wrong ones, by weight."""
 
@@ -90,6 +97,7 @@ class Mix:
             "no document": (3, self._no_document),
             "no right": (3, self._no_right),
         }
+        self._cookie = _visit(service.replicas[0], self._read)
         self._bag = [ask for weight, ask in self.kinds.values() for _ in range(weight)]
 
     def __call__(self, rng: random.Random) -> Ask:
@@ -113,7 +121,8 @@ class Mix:
         return Ask(request("GET", "/metrics", self._read))
 
     def _page(self, rng: random.Random) -> Ask:
-        return Ask(request("GET", "/", self._read), (200, 303, 307, 401, 404))
+        path = rng.choice(_PAGES)
+        return Ask(request("GET", path, Cookie=self._cookie))
 
     def _no_token(self, rng: random.Random) -> Ask:
         wrong = f"lk_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
@@ -135,6 +144,18 @@ class Mix:
 def _timed_anew(record: TunedRecord, rng: random.Random) -> TunedRecord:
     timed = TunedConfig.measured(record.chosen, 5.0 + rng.random(), reps=100, method="soak")
     return replace(record, configs=(timed,))
+
+
+def _visit(replica: Replica, token: str) -> str:
+    """Log in as a browser does, and return its cookie."""
+    form = f"token={token}".encode()
+    said = httpx.post(
+        f"http://127.0.0.1:{replica.port}/login", content=form,
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+    )  # fmt: skip
+    if not said.cookies:
+        raise UsageError(f"logging in was answered with {said.status_code}. See the server's log.")
+    return "; ".join(f"{name}={value}" for name, value in said.cookies.items())
 
 
 class _Watched(threading.Thread):

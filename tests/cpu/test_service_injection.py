@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import html
 import logging
 import socket
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+import httpx
 import pytest
 from sqlalchemy import func, select
 from stored import RECORD, record_for
@@ -154,25 +157,30 @@ def test_markup_in_a_record_stays_text(sqlite_service, markup):
     again = sqlite_service.get(made)
     assert again.headers["content-type"] == protocol.MEDIA_DOCUMENT
     assert again.json()["kernel"]["name"] == name
-    for page in ("/", *(f"/web/default{rest}" for rest in PAGES)):
-        answer = sqlite_service.http.get(page, headers=sqlite_service.headers)
-        assert answer.status_code < 500
-        assert markup not in answer.text
-        assert "kernel 49" not in answer.text
-        assert "root:" not in answer.text
+    shown = 0
+    with visiting(sqlite_service) as visitor:
+        for page in ("/", *(f"/web/default{rest}" for rest in PAGES)):
+            answer = visitor.get(page, params={"name": name} if page.endswith("/kernel") else {})
+            assert (page, answer.status_code) == (page, 200)
+            assert "default-src" in answer.headers["content-security-policy"]
+            assert markup not in answer.text or html.escape(markup) == markup
+            assert "kernel 49" not in answer.text
+            assert "root:" not in answer.text
+            shown += markup in html.unescape(answer.text)
+    assert shown >= 3  # as text
 
 
-PAGES = [
-    "",
-    "/kernels",
-    "/devices",
-    "/records",
-    "/misses",
-    "/leases",
-    "/audit",
-    "/snapshots",
-    "/diff",
-]
+PAGES = ["", "/kernels", "/kernel", "/devices", "/records", "/misses", "/leases", "/audit",
+         "/snapshots", "/diff"]  # fmt: skip
+
+
+@contextlib.contextmanager
+def visiting(served):
+    """A browser's visit, logged in."""
+    token = served.headers["Authorization"].removeprefix("Bearer ")
+    with httpx.Client(base_url=served.http.base_url, timeout=30, follow_redirects=True) as visitor:
+        assert visitor.post("/login", data={"token": token}).status_code == 200
+        yield visitor
 
 
 def test_every_digest_of_a_secret_is_compared_in_constant_time():
