@@ -164,7 +164,8 @@ static PyObject *launch_kernel(PyObject *kernel, const Asked *given, bool autotu
   if (autotuned && !entry->autotuned)
     result = PyObject_CallOneArg(rt.refuse, (PyObject *)entry);
   else
-    result = profiling ? launch_recorded(entry, given) : launch_through(entry, given);
+    result = profiling && !profile_skips() ? launch_recorded(entry, given)
+                                           : launch_through(entry, given);
   Py_DECREF(entry);
   return result;
 }

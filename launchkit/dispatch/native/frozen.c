@@ -314,7 +314,8 @@ PyObject *frozen_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf
     return NULL;
   PyObject *through = ((Frozen *)self)->through;
   if (through == NULL || through == Py_None)
-    return (profiling ? launch_recorded : launch_given)(self, args, nargs, kwnames);
+    return (profiling && !profile_skips() ? launch_recorded : launch_given)(self, args, nargs,
+                                                                            kwnames);
   Py_INCREF(through);
   PyObject *result = call_with_grid(through, Py_None, args, nargs, kwnames);
   Py_DECREF(through);

@@ -171,7 +171,7 @@ static PyObject *call_op(OpCore *core, const Given *given) {
   OpCall call;
   call.reason = NULL;
   call.held = NULL;
-  call.recorded = profiling && profile_drawn();
+  call.recorded = profiling && !profile_skips() && profile_drawn();
   if (call.recorded)
     call.record.at[ENTRY] = read_ticks();
   /* What a recording sees of another op inside is that one's launches. */

@@ -12,6 +12,7 @@
 #endif
 
 bool profiling;
+int open_launches;
 bool ticks_are_cycles;
 LaunchRecorder *recorder;
 
@@ -175,6 +176,7 @@ __attribute__((noinline)) int profile_begin(PyObject *owner, Subject *subject) {
   open->record.label = (Label){.range = state.range, .thread = state.thread,
                                .kernel = subject->number};
   int token = state.depth++;
+  open_launches++;
   open->record.at[ENTRY] = read_ticks();
   return token;
 }
@@ -209,6 +211,7 @@ __attribute__((noinline)) void profile_end(int token, Outcome outcome) {
   bool fast = open->launches == 1 && !open->slow;
   if (!fast || outcome != RETURNED_FROM_CORE)
     now = read_ticks();
+  open_launches -= state.depth - token;
   state.depth = token;
   if (!profiling || open->session != session)
     return;

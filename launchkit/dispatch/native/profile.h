@@ -1,7 +1,8 @@
 /* Recording launches while profile_launches() is active: what the files of the core share of it.
  *
  * A launch is enclosed in profile_begin() and profile_end(), and what happens in between is marked
- * with profile_mark(). While nothing is recorded each of these is one branch on `profiling`.
+ * with profile_mark(). While nothing is recorded each of these is one branch; a launch that is not in
+ * the sample (profile_skips()) counts one number up and one down besides.
  */
 #ifndef LAUNCHKIT_PROFILE_H
 #define LAUNCHKIT_PROFILE_H
@@ -18,6 +19,9 @@
 
 /* Whether launches are being recorded. */
 extern bool profiling;
+
+/* How many launches that are recorded are under way, on all threads. */
+extern int open_launches;
 
 /* The counter that stamps are read from: the CPU's where it runs evenly, else the clock's ns. */
 extern bool ticks_are_cycles;
@@ -78,7 +82,7 @@ void profile_slow(void);
 void profile_stamp(Stamp stamp);
 
 static inline void profile_mark(Stamp stamp) {
-  if (profiling)
+  if (open_launches > 0)
     profile_stamp(stamp);
 }
 
@@ -132,6 +136,16 @@ typedef struct {
 
 extern PyTypeObject LaunchRecorder_Type;
 extern LaunchRecorder *recorder; /* that runs, or NULL */
+
+/* Whether the launch that begins is surely not in the sample. Call it only while `profiling`. */
+static inline bool profile_skips(void) {
+  if (recorder->skip <= 0 || open_launches > 0)
+    return false;
+  recorder->skip--;
+  recorder->seen++;
+  return true;
+}
+
 void group_records(LaunchRecorder *self);
 int start_recording(LaunchRecorder *self);
 void stop_recording(LaunchRecorder *self);
