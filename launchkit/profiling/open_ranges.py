@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from launchkit import clock
 from launchkit.profiling import ranges
 from launchkit.profiling.tally import RangeNode, Tally
+from launchkit.profiling.visits import Visit
 
 
-@dataclass
 class _Open:
-    """An open range, and what was spent in ranges inside it."""
+    """An open range, what was spent in ranges inside it, and how many of them there were."""
 
     __slots__ = ("entered", "inside_ns", "nested", "node", "start_ns")
 
-    entered: ranges.annotate | None
-    node: RangeNode
-    start_ns: int
-    inside_ns: int
-    nested: int
+    def __init__(self, entered: ranges.annotate | None, node: RangeNode) -> None:
+        self.entered = entered
+        self.node = node
+        self.start_ns = self.inside_ns = self.nested = 0
 
 
 @dataclass
@@ -32,7 +31,16 @@ class RangeCosts:
     nested_ns: int = 0
 
 
-class OpenRanges(threading.local):
+class _Stack(threading.local):
+    """What a thread has open; looked up once for each end of a range, since that is not cheap."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.opened: list[_Open] = [_Open(None, tally.root)]
+        self.thread = tally.thread()
+        self.kernels: list[str] = []
+
+
+class OpenRanges:
     """The ranges that the current thread has open, innermost last, each with its time.
 
     ``changed`` is called on a thread whose innermost range is another one now. ``costs``: what
@@ -49,47 +57,68 @@ class OpenRanges(threading.local):
         self._changed = changed
         self._now_ns = clock.now_ns
         self._costs = costs or RangeCosts()
-        self.stack: list[_Open] = [_Open(None, tally.root, 0, 0, 0)]
-        self.thread = tally.thread()
-        self.kernels: list[str] = []
+        self._own = _Stack(tally)
+
+    @property
+    def thread(self) -> int:
+        """The current thread's number."""
+        return self._own.thread
+
+    @property
+    def kernels(self) -> list[str]:
         """Kernels whose launches are under way on this thread."""
+        return self._own.kernels
 
     @property
     def innermost(self) -> RangeNode:
         """The range that a launch of this thread belongs to."""
-        return self.stack[-1].node
+        return self._own.opened[-1].node
 
     def enter(self, entered: ranges.annotate) -> None:
         """Open a range."""
-        node = self._tally.child(self.innermost, entered.name, entered.layer, entered.op)
-        opened = _Open(entered, node, 0, 0, 0)
-        self.stack.append(opened)
+        opened = self._own.opened
+        node = self._tally.child(opened[-1].node, entered.name, entered.layer, entered.op)
+        new = _Open(entered, node)
+        opened.append(new)
         if self._changed is not None:
             self._changed(node.number)
         # Last, so that the range's time holds as little as can be of its recording.
-        opened.start_ns = self._now_ns()
+        new.start_ns = self._now_ns()
 
     def leave(self, left: ranges.annotate) -> None:
         """Close a range, if it was opened since the recording began."""
         end_ns = self._now_ns()
-        stack = self.stack
+        own = self._own
+        opened = own.opened
         # Not always the last one: ranges held open over an await cross each other.
-        for index in range(len(stack) - 1, 0, -1):
-            if stack[index].entered is left:
-                self._close(stack.pop(index), stack[index - 1], end_ns)
+        for index in range(len(opened) - 1, 0, -1):
+            if opened[index].entered is left:
+                closed = opened.pop(index)
+                if self._changed is not None:
+                    self._changed(opened[-1].node.number)
+                self._count(closed, opened[index - 1], own.thread, end_ns)
                 return
 
-    def _close(self, left: _Open, outer: _Open, end_ns: int) -> None:
-        if self._changed is not None:
-            self._changed(self.innermost.number)
-        length_ns = end_ns - left.start_ns - self._costs.own_ns
-        length_ns -= left.nested * self._costs.nested_ns
+    def _count(self, left: _Open, outer: _Open, thread: int, end_ns: int) -> None:
+        costs = self._costs
+        recorder_ns = costs.own_ns + left.nested * costs.nested_ns
+        length_ns = end_ns - left.start_ns - recorder_ns
         outer.inside_ns += length_ns
         outer.nested += 1 + left.nested
-        self._tally.visit(left.node, self.thread, left.start_ns, length_ns, left.inside_ns)
+        visit = Visit(thread, left.start_ns, length_ns, left.inside_ns, recorder_ns)
+        self._tally.visit(left.node, visit)
 
 
-class NamedRanges(threading.local):
+class _Names(threading.local):
+    """The ranges that a thread has open, and its number."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.opened: list[ranges.annotate] = []
+        self.thread = tally.thread()
+        self.kernels: list[str] = []
+
+
+class NamedRanges:
     """The ranges that the current thread has open, for a recording that samples launches.
 
     Entering one costs little: which node of the tally it is, is only asked for when a launch is
@@ -98,16 +127,23 @@ class NamedRanges(threading.local):
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
-        self.open: list[ranges.annotate] = []
-        self.thread = tally.thread()
-        self.kernels: list[str] = []
+        self._own = _Names(tally)
+
+    @property
+    def thread(self) -> int:
+        """The current thread's number."""
+        return self._own.thread
+
+    @property
+    def kernels(self) -> list[str]:
         """Kernels whose launches are under way on this thread."""
+        return self._own.kernels
 
     @property
     def innermost(self) -> RangeNode:
         """The range that a launch of this thread belongs to."""
         node = self._tally.root
-        for each in self.open:
+        for each in self._own.opened:
             node = self._tally.child(node, each.name, each.layer, each.op)
         return node
 
@@ -117,12 +153,15 @@ class NamedRanges(threading.local):
 
     def enter(self, entered: ranges.annotate) -> None:
         """Open a range."""
-        self.open.append(entered)
+        self._own.opened.append(entered)
 
     def leave(self, left: ranges.annotate) -> None:
         """Close a range, if it was opened since the recording began."""
-        opened = self.open
-        for index in range(len(opened) - 1, -1, -1):
+        opened = self._own.opened
+        if opened and opened[-1] is left:
+            opened.pop()
+            return
+        for index in range(len(opened) - 2, -1, -1):
             if opened[index] is left:
                 del opened[index]
                 return

@@ -14,6 +14,7 @@ from launchkit import jsonio
 from launchkit.errors import BadDocumentError
 from launchkit.profiling.calibration import Calibration, Cost
 from launchkit.profiling.tally import RangeNode, Tally
+from launchkit.profiling.visits import COLUMNS
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -59,7 +60,6 @@ def tally_members(tally: Tally) -> dict[str, Any]:
 
 def _range(node: RangeNode) -> dict[str, Any]:
     visits = node.visits
-    columns = ("started_ns", "length_ns", "within_each_ns", "thread")
     return {
         "parent": node.parent.number if node.parent else 0,
         "name": node.path[-1],
@@ -68,7 +68,7 @@ def _range(node: RangeNode) -> dict[str, Any]:
         "calls": visits.count,
         "ns": visits.ns,
         "within_ns": visits.within_ns,
-        **{name: getattr(visits, name).tolist() for name in columns},
+        **{name: getattr(visits, name).tolist() for name in COLUMNS},
     }
 
 

@@ -62,6 +62,7 @@ class _Addition:
         visits.started_ns.extend(self._shifted(part.started_ns))
         visits.length_ns.extend(part.length_ns)
         visits.within_each_ns.extend(part.within_each_ns)
+        visits.recorder_ns.extend(part.recorder_ns or [0] * len(part.thread))
         visits.thread.extend(self._threads[each] for each in part.thread)
 
     def _launches(self, node: RangeNode, part: LaunchesPart) -> None:

@@ -57,11 +57,14 @@ class RangePart(_Part):
     started_ns: list[_Int]
     length_ns: list[_Int]
     within_each_ns: list[_Int]
+    recorder_ns: list[_Int] = []
+    """The recorder's share in each, which its length is without; the first files have none."""
     thread: list[_Count]
 
     @model_validator(mode="after")
     def _even(self) -> RangePart:
-        columns = (self.started_ns, self.length_ns, self.within_each_ns, self.thread)
+        columns = [self.started_ns, self.length_ns, self.within_each_ns, self.thread]
+        columns += [self.recorder_ns] if self.recorder_ns else []
         if len({len(column) for column in columns}) > 1 or len(self.thread) > self.calls:
             raise ValueError("its columns differ in length, or there are more visits than calls")
         return self

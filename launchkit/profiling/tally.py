@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from launchkit.profiling.series import Series, Times
-from launchkit.profiling.visits import Visits
+from launchkit.profiling.visits import Visit, Visits
 
 MAX_RANGES = 4096
 """Distinct range paths kept apart; launches in further ones are counted under MORE_RANGES."""
@@ -157,16 +157,18 @@ class Tally:
         self._nodes.append(node)
         return node
 
-    def visit(
-        self, node: RangeNode, thread: int, start_ns: int, length_ns: int, within_ns: int
-    ) -> None:
-        """Count that a range was open so long; of it, ``within_ns`` in ranges directly inside."""
+    def visit(self, node: RangeNode, visit: Visit) -> None:
+        """Count that a range was open so long, and keep it singly while there is room."""
         with self._lock:
             if self._closed:
                 return
-            keep = self._visits_left > 0 and len(node.visits.started_ns) < self.samples_per_row
-            self._visits_left -= keep
-            node.visits.add(thread, start_ns, length_ns, within_ns, keep)
+            visits = node.visits
+            visits.count += 1
+            visits.ns += visit.length_ns
+            visits.within_ns += visit.within_ns
+            if self._visits_left > 0 and len(visits.started_ns) < self.samples_per_row:
+                self._visits_left -= 1
+                visits.keep(visit)
 
     @property
     def nodes(self) -> Sequence[RangeNode]:

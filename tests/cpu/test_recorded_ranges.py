@@ -14,6 +14,7 @@ from launchkit.profiling.open_ranges import OpenRanges, RangeCosts
 from launchkit.profiling.range_costs import range_costs
 from launchkit.profiling.series import Times
 from launchkit.profiling.tally import Batch, Subject, Tally
+from launchkit.profiling.visits import Visit
 
 
 class FakeClock:
@@ -170,8 +171,9 @@ def test_a_step_holds_the_launches_begun_while_it_was_open_on_its_thread(counts)
     node = counts.child(counts.root, "step", None)
     inner = counts.child(node, "op", None)
     for start_ns in (1000, 5000):
-        node.visits.add(counts.thread(), start_ns, 3000, 0, keep=True)
-    node.visits.add(counts.add_thread(tally.ThreadTotal("other")), 1000, 9000, 0, keep=True)
+        counts.visit(node, Visit(counts.thread(), start_ns, 3000, 0))
+    other = counts.add_thread(tally.ThreadTotal("other"))
+    counts.visit(node, Visit(other, 1000, 9000, 0))
     for started_ns in (900, 1000, 2500, 4000, 7999):
         launch(counts, inner, ns=100, driver_ns=40, started_ns=started_ns)
     steps = profile(counts, added_ns=10).by_step()

@@ -19,7 +19,7 @@ from launchkit.profiling.timeline import intervals
 from launchkit.profiling.timeline.linked import Linked
 from launchkit.profiling.timeline.nesting import Nesting, innermost_at, nest
 
-_SUMMED = ("launches", "kernels", "gpu_ops", "gpu_ns", "stall_ns", "cold_ns")
+_SUMMED = ("launches", "kernels", "gpu_ops", "gpu_ns", "stall_ns", "cold_ns", "added_ns")
 _PROFILER = ("flush", "instrumentation", "resource", "other")
 
 
@@ -89,12 +89,24 @@ def instances(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.DataF
     nested = nested.join(own, on="order", how="left", maintain_order="left").with_columns(
         pl.col(own.columns[1:]).fill_null(0)
     )
+    nested = _without_recorder(nested)
     loose = linked.ranges.filter(pl.col("kind") == "start_end")
     every = nested if loose.is_empty() else pl.concat(
         [nested, _overlapping(loose, linked, calls)], how="diagonal"
     )  # fmt: skip
     every = every.sort("range_id")
     return every.with_columns(gpu_active_ns=_while_active(every, linked.gpu))
+
+
+def _without_recorder(nested: pl.DataFrame) -> pl.DataFrame:
+    """Take off exclusive times what the recorder took in a range, and in none inside it."""
+    inner = nested.group_by(order="parent").agg(inner_ns=pl.col("recorder_ns").sum())
+    own = pl.col("recorder_ns") - pl.col("inner_ns").fill_null(0)
+    return (
+        nested.join(inner, on="order", how="left", maintain_order="left")
+        .with_columns((pl.col("exclusive_ns", "python_ns") - own).clip(lower_bound=0))
+        .drop("inner_ns")
+    )
 
 
 def _overlapping(loose: pl.DataFrame, linked: Linked, calls: pl.DataFrame) -> pl.DataFrame:
@@ -125,12 +137,14 @@ def _inclusive(ranges: pl.DataFrame, calls: pl.DataFrame, host: HostTime, key: s
         f"{name}_ns": intervals.covered_between(ranges, islands, key, "start_ns", "end_ns")
         for name, islands in vars(host).items()
     }
-    wall = (pl.col("end_ns") - pl.col("start_ns")).alias("wall_ns")
-    found = ranges.with_columns(wall, *counted, **covered)
+    found = ranges.with_columns(*counted, **covered)
+    recorder = pl.col("recorder_ns") + pl.col("added_ns")
+    wall = (pl.col("end_ns") - pl.col("start_ns") - recorder).clip(lower_bound=0)
+    found = found.with_columns(wall.alias("wall_ns"), recorder_ns=recorder)
     return found.with_columns(
         api_ns=pl.col("busy_ns") - pl.col("sync_ns"),
-        inclusive_python_ns=pl.col("wall_ns") - pl.col("busy_ns"),
-    ).drop("busy_ns")
+        inclusive_python_ns=(pl.col("wall_ns") - pl.col("busy_ns")).clip(lower_bound=0),
+    ).drop("busy_ns", "added_ns")
 
 
 def exclusive(nesting: Nesting, calls: pl.DataFrame, host: HostTime) -> pl.DataFrame:

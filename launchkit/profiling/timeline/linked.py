@@ -6,7 +6,7 @@ inside it, and the replay of a graph has many kernels under one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -51,6 +51,7 @@ class Linked:
 
 def link(timeline: Timeline) -> Linked:
     """Join the tables of ``timeline``."""
+    timeline = _with_recorder(timeline)
     lanes = _lanes(timeline)
     ranges, every, overheads = (
         _with_lane(table, lanes) for table in (timeline.ranges, timeline.calls, timeline.overheads)
@@ -68,6 +69,17 @@ def link(timeline: Timeline) -> Linked:
         gpu=gpu,
         overheads=overheads,
     )
+
+
+def _with_recorder(timeline: Timeline) -> Timeline:
+    """Add what the recorder of an own profile took, 0 where there is none."""
+    ranges, calls = (
+        table.with_columns(
+            pl.col(name).fill_null(0) if name in table.columns else pl.lit(0, pl.Int64).alias(name)
+        )
+        for table, name in ((timeline.ranges, "recorder_ns"), (timeline.calls, "added_ns"))
+    )
+    return replace(timeline, ranges=ranges, calls=calls)
 
 
 def _lanes(timeline: Timeline) -> pl.DataFrame:

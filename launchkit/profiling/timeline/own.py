@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -26,6 +26,10 @@ _SPLIT = {"find": "find_ns", "grid": "grid_ns", "driver": "driver_ns"}
 
 def read_own(path: str | os.PathLike[str], progress: Progress | None = None) -> Timeline:
     """Return the timeline of a profile that ``LaunchProfile.save`` wrote.
+
+    Rows stand where they were, so that what happened within a range is within it; what the
+    recorder took of a range is in ``recorder_ns``, and what recording added around a call in
+    ``added_ns``: neither is part of how long the range lasted.
 
     Launches that were kept singly are ``calls`` of the kind launch, named by their kernel, with
     the columns ``find_ns``, ``grid_ns`` and ``driver_ns`` (null where they are not known) and
@@ -51,8 +55,8 @@ def _timeline(path: str, document: ProfileDocument) -> Timeline:
     ranges = [_visits(document, part) for part in document.ranges]
     replays = [part for part in document.launches if part.kernel is None]
     launches = [part for part in document.launches if part.kernel is not None]
-    ranges += [_replays(document, part) for part in replays]
     calls = [_launches(document, part) for part in launches]
+    ranges += [_replays(document, part, launches) for part in replays]
     _count(counts, document, replays, launches)
     threads = [{"thread": each.native_id, "name": each.name} for each in document.threads]
     known = {"process": process.pid, "name": "", "rank": process.rank}
@@ -95,12 +99,56 @@ def _warnings(document: ProfileDocument) -> Iterator[str]:
 
 def _visits(document: ProfileDocument, part: RangePart) -> pl.DataFrame:
     layer = None if part.layer is None else str(part.layer)
-    return _spans(document, part.name, part.op, layer, part.started_ns, part.length_ns, part.thread)
+    length = pl.Series(part.length_ns, dtype=pl.Int64)
+    recorder = pl.Series(part.recorder_ns or [0] * length.len(), dtype=pl.Int64)
+    spans = _Spans(part.started_ns, part.thread, length, length.clip(0) + recorder.clip(0))
+    return _spans(document, part.name, part.op, layer, spans)
 
 
-def _replays(document: ProfileDocument, part: LaunchesPart) -> pl.DataFrame:
-    name = part.op or ""
-    return _spans(document, name, REPLAY, None, part.started_ns, part.each_ns, part.thread)
+def _replays(
+    document: ProfileDocument, part: LaunchesPart, launches: Sequence[LaunchesPart]
+) -> pl.DataFrame:
+    length = pl.Series(part.each_ns, dtype=pl.Int64)
+    inner = [each for each in launches if (each.range, each.op) == (part.range, part.op)]
+    spans = _Spans(part.started_ns, part.thread, length, _whole_replays(part, inner))
+    return _spans(document, part.op or "", REPLAY, None, spans)
+
+
+def _whole_replays(part: LaunchesPart, launches: Sequence[LaunchesPart]) -> pl.Series:
+    """Return how long replays were with the recorder's share: to the end of their last launch.
+
+    A launch that begins later than the recorder can have held a replay up is of another one, which
+    was not kept.
+    """
+    rows = {"thread": part.thread, "at": part.started_ns, "net": part.each_ns}
+    replays = pl.DataFrame(rows, schema=_REPLAYS).with_row_index("replay")
+    columns = [(each.thread, each.started_ns, each.each_ns) for each in launches]
+    inner = pl.concat(
+        [pl.DataFrame(schema=_INNER), *(pl.DataFrame(each, schema=_INNER) for each in columns)]
+    )
+    found = inner.sort("at").join_asof(
+        replays.sort("at"), on="at", by="thread", strategy="backward", coalesce=False,
+        check_sortedness=False,
+    )  # fmt: skip
+    since = pl.col("at") - pl.col("at_right")
+    within = found.filter(since <= 2 * pl.col("net")).group_by("replay").agg(
+        until=(since + pl.col("inner").clip(0)).max()
+    )  # fmt: skip
+    whole = replays.join(within, on="replay", how="left", maintain_order="left")
+    return whole.select(pl.max_horizontal(pl.lit(0), "net", "until")).to_series()
+
+
+_REPLAYS = {"thread": pl.Int64, "at": pl.Int64, "net": pl.Int64}
+_INNER = {"thread": pl.Int64, "at": pl.Int64, "inner": pl.Int64}
+
+
+class _Spans(NamedTuple):
+    """When ranges began, on which threads, how long they lasted, and how long with the recorder."""
+
+    started_ns: Sequence[int]
+    threads: Sequence[int]
+    length: pl.Series
+    whole: pl.Series
 
 
 def _spans(
@@ -108,15 +156,18 @@ def _spans(
     name: str,
     category: str | None,
     payload: str | None,
-    started_ns: Sequence[int],
-    length_ns: Sequence[int],
-    threads: Sequence[int],
+    spans: _Spans,
 ) -> pl.DataFrame:
-    if not threads:
+    if not spans.threads:
         return pl.DataFrame()
-    began = _since_start(document, started_ns)
-    return pl.DataFrame({"start_ns": began, "end_ns": began + _lengths(length_ns)}).with_columns(
-        _native(document, threads).alias("thread"),
+    began = _since_start(document, spans.started_ns)
+    columns = {
+        "start_ns": began,
+        "end_ns": began + spans.whole,
+        "recorder_ns": spans.whole - spans.length.clip(0),
+    }
+    return pl.DataFrame(columns).with_columns(
+        _native(document, spans.threads).alias("thread"),
         pl.lit(document.process.pid, dtype=pl.Int64).alias("process"),
         pl.lit(DOMAIN).alias("domain"),
         pl.lit(name).alias("name"),
@@ -139,6 +190,7 @@ def _launches(document: ProfileDocument, part: LaunchesPart) -> pl.DataFrame:
         for name, column in _SPLIT.items()
     }
     spans = {"start_ns": began, "end_ns": began + _lengths(part.each_ns), **split}
+    added_ns = round(document.calibration.get("added_ns", 0.0))
     return pl.DataFrame(spans).with_columns(
         _native(document, part.thread).alias("thread"),
         pl.lit(document.process.pid, dtype=pl.Int64).alias("process"),
@@ -146,6 +198,7 @@ def _launches(document: ProfileDocument, part: LaunchesPart) -> pl.DataFrame:
         pl.lit("launch").alias("kind"),
         pl.lit("runtime").alias("layer"),
         pl.lit(part.op, dtype=pl.String).alias("op"),
+        pl.lit(added_ns, dtype=pl.Int64).alias("added_ns"),
     )
 
 

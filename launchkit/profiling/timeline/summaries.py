@@ -28,7 +28,10 @@ def range_summary(timeline: Timeline, *, unclosed: bool = False) -> pl.DataFrame
     such are only counted, in ``unclosed``, unless ``unclosed`` is true, which is what nvtx_sum does.
     """
     ranges = timeline.ranges.filter(pl.col("kind") != "mark")
-    duration = _DURATION if unclosed else pl.when("closed").then(_DURATION)
+    lasted = _DURATION
+    if "recorder_ns" in ranges.columns:  # of own profiles, whose recorder knows its share
+        lasted -= pl.col("recorder_ns").fill_null(0)
+    duration = lasted if unclosed else pl.when("closed").then(lasted)
     keys = ["name", "domain", "kind"]
     grouped = ranges.with_columns(duration_ns=duration).group_by(keys, maintain_order=True)
     made = grouped.agg(*_figures("duration_ns"), unclosed=(~pl.col("closed")).sum())
