@@ -21,6 +21,7 @@ from typing import Any
 from launchkit import clock, jsonio
 from launchkit.benchmarks.fuzz_targets import TARGETS, Files
 from launchkit.configs import TunedRecord
+from launchkit.printing import printable
 from launchkit.store import DirectoryStore, document
 
 _REASONS = 25
@@ -193,5 +194,4 @@ def empty(folder: Path) -> None:
 
 
 def _printable(text: str) -> str:
-    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-    return shown[:300]
+    return printable(text)[:300]

@@ -1,4 +1,4 @@
-"""Every exception of launchkit. A leaf: imports nothing from the package.
+"""Every exception of launchkit. A leaf.
 
 LaunchkitError
 ├── UsageError            a bad argument or option, raised where it was given
@@ -35,6 +35,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
+
+from launchkit.printing import printable
 
 
 def _rebuild(
@@ -393,14 +395,17 @@ class ServiceError(StoreError):
 class BadDocumentError(StoreError):
     """A file is not a config document that this version of launchkit can use.
 
-    ``newer`` is true for a document of a later schema, which is left in place.
+    ``newer`` is true for a document of a later schema, which is left in place. Its text has no
+    control characters: the reason may quote what others wrote.
     """
 
     advice = "Delete it, or look at what wrote it."
 
     def __init__(self, source: str, reason: str, newer: bool = False) -> None:
         advice = "Upgrade launchkit to read it." if newer else self.advice
-        super().__init__(f"{source}: {reason}. {advice}", source=source, reason=reason, newer=newer)
+        reason = printable(reason)
+        told = f"{printable(source)}: {reason}. {advice}"
+        super().__init__(told, source=source, reason=reason, newer=newer)
         self.reason = reason
         self.newer = newer
 

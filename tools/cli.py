@@ -16,6 +16,7 @@ from rich.logging import RichHandler
 
 import launchkit
 from launchkit.errors import LaunchkitError
+from launchkit.printing import printable_lines
 from launchkit.tools import (
     bench,
     configs,
@@ -83,7 +84,15 @@ def _options(
     if context.invoked_subcommand == "run":
         return  # the program sets up its own logging
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    handler.setFormatter(_Printable())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+class _Printable(logging.Formatter):
+    """Messages quote what others wrote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
 
 
 def main() -> None:
@@ -116,7 +125,7 @@ def _fail(message: str) -> NoReturn:
         _give_up_unwritable(stream)
     with contextlib.suppress(OSError):
         Console(stderr=True).print(
-            f"launchkit: {message}", style="red", markup=False, highlight=False
+            f"launchkit: {printable_lines(message)}", style="red", markup=False, highlight=False
         )
     _give_up_unwritable(sys.stderr)
     sys.exit(2)

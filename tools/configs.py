@@ -33,7 +33,6 @@ from launchkit.tools.configs_output import (
     finding,
     identified,
     open_or_exit,
-    plain,
     short_key,
     show,
     table,
@@ -79,7 +78,7 @@ def show_configs(
     for record in [] if as_json else found:
         show(_record_table(record))
     if not found:
-        finding(f"No tuned configs of {plain(kernel)!r} are stored in the {opened.describe()}.")
+        finding(f"No tuned configs of {kernel!r} are stored in the {opened.describe()}.")
 
 
 app.command("explain")(configs_explain.explain)

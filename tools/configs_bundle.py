@@ -9,6 +9,7 @@ import typer
 
 from launchkit.configs import TunedRecord
 from launchkit.errors import LaunchkitError
+from launchkit.printing import printable
 from launchkit.store import MemoryStore, bundle, foreign
 from launchkit.tools import configs_foreign as told
 from launchkit.tools.configs_foreign import Told, read_foreign
@@ -22,7 +23,6 @@ from launchkit.tools.configs_output import (
     fail,
     finding,
     open_or_exit,
-    plain,
     target_or_exit,
     wanted,
     working,
@@ -64,7 +64,7 @@ def export_configs(
     if as_json:
         echo_json({"bundle": str(path), "records": len(records), "sha256": digest})
     else:
-        typer.echo(f"{plain(str(path))}: {len(records)} records, sha256 {digest[:12]}…")
+        typer.echo(f"{printable(str(path))}: {len(records)} records, sha256 {digest[:12]}…")
 
 
 def _export_foreign(
@@ -80,7 +80,7 @@ def _export_foreign(
                    "skipped": _problems(skipped)})  # fmt: skip
     else:
         _print_skipped(skipped)
-        typer.echo(f"{plain(str(path))}: {len(written.paths)} files of the format {name}")
+        typer.echo(f"{printable(str(path))}: {len(written.paths)} files of the format {name}")
     if skipped:
         finding(f"{len(skipped)} were left out.")
 
@@ -152,4 +152,4 @@ def _problems(skipped: list[tuple[str, str]]) -> list[dict[str, Any]]:
 
 def _print_skipped(skipped: list[tuple[str, str]]) -> None:
     for place, why in skipped:
-        typer.echo(f"left out: {plain(place)}: {plain(why)}")
+        typer.echo(f"left out: {printable(place)}: {printable(why)}")

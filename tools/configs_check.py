@@ -9,6 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from launchkit.errors import BadDocumentError, LaunchkitError
+from launchkit.printing import printable
 from launchkit.store import pins
 from launchkit.store.base import ConfigStore
 from launchkit.store.checking import Finding, check_pins, check_store
@@ -19,7 +20,6 @@ from launchkit.tools.configs_output import (
     echo_json,
     fail,
     open_or_exit,
-    plain,
     show,
     table,
     working,
@@ -60,7 +60,9 @@ def check(
         rows_of = [[each.kind, each.place, each.text] for each in found]
         if found:
             show(table("", ["finding", "place", "text"], rows_of))
-        typer.echo(f"{plain(opened.describe())}: {health.records} records, {len(found)} findings")
+        typer.echo(
+            f"{printable(opened.describe())}: {health.records} records, {len(found)} findings"
+        )
     if found:
         raise typer.Exit(1)
 
@@ -68,7 +70,7 @@ def check(
 def stale_policy(name: str) -> StalePolicy:
     """Return the policy of this name; exit code 2 where there is none."""
     if name not in STALE_POLICIES:
-        fail(f"{plain(name)!r} is no policy. Choose one of {', '.join(STALE_POLICIES)}.")
+        fail(f"{name!r} is no policy. Choose one of {', '.join(STALE_POLICIES)}.")
     return cast(StalePolicy, name)
 
 

@@ -16,7 +16,7 @@ from launchkit.errors import LaunchkitError
 from launchkit.keys import encode_value
 from launchkit.store import ConfigStore, Explanation
 from launchkit.store.explaining import explain_fields, value_text
-from launchkit.tools.configs_output import AsJson, StorePlace, echo_json, fail, open_or_exit, plain
+from launchkit.tools.configs_output import AsJson, StorePlace, echo_json, fail, open_or_exit
 
 Kernel = Annotated[str, typer.Argument(help="The kernel's declared name, or a part of it.")]
 Keys = Annotated[
@@ -66,7 +66,7 @@ def explain(
     if as_json:
         echo_json(found.as_dict())
     else:
-        typer.echo("\n".join(map(plain, found.text.splitlines())))
+        typer.echo(found.text)
     raise typer.Exit(0 if found.found else 1)
 
 

@@ -18,7 +18,7 @@ from launchkit.errors import LaunchkitError
 from launchkit.keys import DeviceId, KernelId, Toolchain
 from launchkit.store import ConfigStore
 from launchkit.store.foreign import FORMATS, ForeignContext, ForeignImport, read
-from launchkit.tools.configs_output import fail, plain
+from launchkit.tools.configs_output import fail
 
 FormatName = Annotated[
     str | None,
@@ -136,7 +136,7 @@ def _kernel(name: str, digest: str | None, store: ConfigStore) -> KernelId:
     found = [each for each in known if each.digest.startswith(digest or "")]
     if len(found) != 1:
         fail(
-            f"the store knows {len(found)} kernels {plain(name)!r} of such a digest. Give --digest "
+            f"the store knows {len(found)} kernels {name!r} of such a digest. Give --digest "
             "with all 64 digits (launchkit configs show --json has them where it was tuned)."
         )
     return found[0]
@@ -149,7 +149,7 @@ def _device(text: str, store: ConfigStore) -> DeviceId:
     found = {record.device for record in store.records() if text in record.device.name}
     if len(found) != 1:
         fail(
-            f"the store knows {len(found)} devices {plain(text)!r}. Give --device as the JSON "
+            f"the store knows {len(found)} devices {text!r}. Give --device as the JSON "
             "object that launchkit configs show --json has for records of that device."
         )
     return found.pop()
@@ -177,7 +177,7 @@ def _pairs(given: Iterable[str] | None) -> dict[str, str]:
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
-            fail(f"{plain(text)!r} is not NAME=VALUE. Write it so.")
+            fail(f"{text!r} is not NAME=VALUE. Write it so.")
         found[name] = value
     return found
 
@@ -196,4 +196,4 @@ def typed_value(text: str) -> object:
     try:
         return {"int": int, "float": float}[kind](value)
     except (KeyError, ValueError):
-        fail(f"{plain(text)!r} is no typed value: int:64, float:0.5, bool:True, str:x or none.")
+        fail(f"{text!r} is no typed value: int:64, float:0.5, bool:True, str:x or none.")

@@ -10,6 +10,7 @@ import typer
 
 from launchkit import clock
 from launchkit.errors import LaunchkitError
+from launchkit.printing import printable
 from launchkit.store import ConfigStore, DirectoryStore, LayeredStore
 from launchkit.store.collect import Removal, Rules, Survey, Waste, remove, survey
 from launchkit.tools.configs_check import stale_policy
@@ -22,7 +23,6 @@ from launchkit.tools.configs_output import (
     located,
     open_or_exit,
     owner,
-    plain,
     progress,
     short_key,
     show,
@@ -90,9 +90,9 @@ def _directory(store: ConfigStore, writes: bool) -> DirectoryStore:
     """Return what can be collected: a directory, or the one that a layered store writes to."""
     target = store.writable if isinstance(store, LayeredStore) else store
     if not isinstance(target, DirectoryStore):
-        fail(f"the {plain(store.describe())} is no directory that could be cleaned. Give one.")
+        fail(f"the {store.describe()} is no directory that could be cleaned. Give one.")
     if writes and target.read_only:
-        fail(f"the {plain(target.describe())} is not to be written. Give its own path.")
+        fail(f"the {target.describe()} is not to be written. Give its own path.")
     return target
 
 
@@ -112,7 +112,7 @@ def seconds(text: str) -> float:
     """Return a time such as 90d, 12h, 30m or 45s in seconds; exit code 2 for other text."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", text.strip())
     if match is None:
-        fail(f"{plain(text)!r} is no time. Write it as 90d, 12h, 30m, 45s or 2w.")
+        fail(f"{text!r} is no time. Write it as 90d, 12h, 30m, 45s or 2w.")
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -120,7 +120,7 @@ def size_bytes(text: str) -> int:
     """Return a size such as 500MB or 2GiB in bytes; exit code 2 for other text."""
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(|[kmg]i?)b?", text.strip().lower())
     if match is None:
-        fail(f"{plain(text)!r} is no size. Write it as 500MB, 2GiB or a number of bytes.")
+        fail(f"{text!r} is no size. Write it as 500MB, 2GiB or a number of bytes.")
     return int(float(match[1]) * _BYTES[match[2]])
 
 
@@ -142,7 +142,7 @@ def _report(
     verb = "would be removed (--yes removes)" if removal is None else "removed"
     files = "".join(f", {number} files {reason}" for reason, number in reasons.items())
     typer.echo(
-        f"{plain(directory.describe())}: {found.records} records, {found.total_bytes} bytes; "
+        f"{printable(directory.describe())}: {found.records} records, {found.total_bytes} bytes; "
         f"{count} {verb}, {freed} bytes{files}"
     )
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from launchkit.configs import TunedRecord
+from launchkit.printing import printable
 from launchkit.store import ConfigStore
 from launchkit.store.merge import POLICIES, Conflict, Merging, Outcome, Policy, apply, plan
 from launchkit.tools.configs_output import (
@@ -19,7 +20,6 @@ from launchkit.tools.configs_output import (
     finding,
     located,
     open_or_exit,
-    plain,
     progress,
     short_key,
     show_by_owner,
@@ -80,7 +80,7 @@ def merge_records_into(
 
 def _policy(name: str) -> Policy:
     if name not in POLICIES:
-        fail(f"{plain(name)!r} is no policy. Choose one of {', '.join(POLICIES)}.")
+        fail(f"{name!r} is no policy. Choose one of {', '.join(POLICIES)}.")
     return cast(Policy, name)
 
 
@@ -141,7 +141,7 @@ def _print_report(
 ) -> None:
     show_by_owner(["key", "ours", "theirs", "stays", "why"], _conflict_rows(merging))
     for place, problem in unreadable:
-        typer.echo(f"left out: {plain(place)}: {plain(problem)}")
+        typer.echo(f"left out: {printable(place)}: {printable(problem)}")
     count = merging.outcomes
     taken, kept = count["added"] + count["replaced"], count["kept"] + count["extended"]
     idle = " (nothing was written)" if dry_run or merging.refused else ""
@@ -150,7 +150,7 @@ def _print_report(
         f"({count['extended']} with more results), {count['same']} the same; "
         f"{len(merging.conflicts)} conflicts, policy {merging.policy}{idle}"
     )
-    typer.echo(f"into the {plain(target.describe())}")
+    typer.echo(f"into the {printable(target.describe())}")
 
 
 def _conflict_rows(merging: Merging) -> Iterator[tuple[TunedRecord, list[str]]]:

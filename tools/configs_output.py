@@ -18,6 +18,7 @@ from rich.text import Text
 from launchkit import jsonio
 from launchkit.configs import TunedRecord
 from launchkit.errors import LaunchkitError
+from launchkit.printing import printable, printable_lines
 from launchkit.store import ConfigStore, LayeredStore, open_store
 
 StorePlace = Annotated[
@@ -56,19 +57,19 @@ def target_or_exit(place: str | None, dry_run: bool) -> ConfigStore:
     if isinstance(store, LayeredStore) and store.writable is not None:
         return store.writable
     if store.read_only and not dry_run:
-        fail(f"the {plain(store.describe())} is read-only. Give another store to write to.")
+        fail(f"the {store.describe()} is read-only. Give another store to write to.")
     return store
 
 
 def fail(message: str) -> NoReturn:
     """End with exit code 2: bad use."""
-    typer.echo(f"launchkit configs: {message}", err=True)
+    typer.echo(f"launchkit configs: {printable_lines(message)}", err=True)
     raise typer.Exit(2) from None
 
 
 def finding(message: str) -> NoReturn:
     """End with exit code 1: there is something to look at."""
-    typer.echo(message, err=True)
+    typer.echo(printable_lines(message), err=True)
     raise typer.Exit(1)
 
 
@@ -83,8 +84,16 @@ def wanted(
 
 
 def echo_json(found: dict[str, Any]) -> None:
-    """Print plain data as JSON."""
-    typer.echo(jsonio.dumps(found), nl=False)
+    """Print plain data as JSON. A path that is no UTF-8 has its odd bytes spelled out."""
+    typer.echo(jsonio.dumps(_encodable(found)), nl=False)
+
+
+def _encodable(found: Any) -> Any:
+    if isinstance(found, str):
+        return found.encode("utf-8", "backslashreplace").decode()
+    if isinstance(found, dict):
+        return {_encodable(name): _encodable(value) for name, value in found.items()}
+    return [_encodable(each) for each in found] if isinstance(found, (list, tuple)) else found
 
 
 def show(table: Table) -> None:
@@ -158,12 +167,7 @@ def table(title: str, columns: list[str], rows: Iterable[list[str]]) -> Table:
 
 def cell(text: str) -> Text:
     """Stored text comes from other machines: no markup, no control characters."""
-    return Text(plain(text))
-
-
-def plain(text: str) -> str:
-    """Return text in which every control character is spelled out."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return Text(printable(text))
 
 
 def us(time_us: float | None) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from launchkit.configs import TunedRecord
 from launchkit.errors import LaunchkitError
+from launchkit.printing import printable
 from launchkit.store import pins
 from launchkit.store.comparing import compare
 from launchkit.tools.configs_diff import diff_object, print_diff
@@ -21,7 +22,6 @@ from launchkit.tools.configs_output import (
     fail,
     finding,
     open_or_exit,
-    plain,
     wanted,
     working,
 )
@@ -79,4 +79,4 @@ def _write(lock: Path, pinned: list[TunedRecord], before: list[TunedRecord], as_
         return
     print_diff(difference)
     state = "written" if changed else "up to date"
-    typer.echo(f"{plain(str(lock))}: {len(pinned)} pins, sha256 {digest[:12]}…, {state}")
+    typer.echo(f"{printable(str(lock))}: {len(pinned)} pins, sha256 {digest[:12]}…, {state}")

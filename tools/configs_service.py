@@ -21,7 +21,6 @@ from launchkit.tools.configs_output import (
     fail,
     finding,
     open_or_exit,
-    plain,
     show,
     table,
     target_or_exit,
@@ -56,7 +55,7 @@ def push(
     """
     target = _answering(service)
     if target.read_only and not dry_run:
-        fail(f"the {plain(target.describe())} takes nothing without a token. Set "
+        fail(f"the {target.describe()} takes nothing without a token. Set "
              "LAUNCHKIT_SERVICE_TOKEN.")  # fmt: skip
     local = _local_layers(open_or_exit(store))
     with working("looking at the store"):
@@ -89,7 +88,7 @@ def pull(
         with working("asking the service"):
             found = source.download() if snapshot is None else source.snapshot(snapshot)
     except ServiceError as error:
-        fail(plain(str(error)))
+        fail(str(error))
     merging = merge_records_into(target, wanted(found, kernel, device), policy, dry_run)
     report(merging, target, [], dry_run, as_json)
 
@@ -116,7 +115,7 @@ def status(service: ServiceUrl = None, as_json: AsJson = False) -> None:
         rows = [[name.replace("_", " "), str(value)] for name, value in {**said, **used}.items()]
         show(table(opened.describe(), ["what", "value"], rows))
     if problem is not None:
-        finding(plain(problem))
+        finding(problem)
     if said["namespace_records"] is None:
         finding(f"it has no namespace {opened.namespace!r}, or does not show it to this token.")
     if not as_json:
@@ -145,7 +144,7 @@ def _opened(url: str | None) -> ServiceStore:
     try:
         opened = open_service(named)
     except LaunchkitError as error:
-        fail(plain(str(error)))
+        fail(str(error))
     opened.take_time()
     return opened
 
@@ -156,7 +155,7 @@ def _answering(url: str | None) -> ServiceStore:
     try:
         opened.status(_STATUS_S)
     except ServiceError as error:
-        fail(plain(str(error)))
+        fail(str(error))
     return opened
 
 

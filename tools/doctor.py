@@ -13,9 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from launchkit import jsonio, settings
+from launchkit import settings
+from launchkit.printing import printable
 from launchkit.tools import doctor_checks, doctor_environment
 from launchkit.tools.bench_output import AsJson
+from launchkit.tools.configs_output import echo_json
 from launchkit.tools.doctor_check import FINDING, Check
 
 _STYLES = {"ok": "green", "note": "yellow", FINDING: "red"}
@@ -34,7 +36,7 @@ def command(as_json: AsJson = False, no_trial: NoTrial = False) -> None:
     checks = [*doctor_environment.checks(), *doctor_checks.checks(trial=not no_trial)]
     document = report(checks)
     if as_json:
-        typer.echo(jsonio.dumps(document), nl=False)
+        echo_json(document)
     else:
         show(checks, document)
     raise typer.Exit(1 if document["findings"] else 0)
@@ -72,13 +74,14 @@ def show(checks: Sequence[Check], document: dict[str, Any]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in checks:
-        words = Text(check.says)
+        words = Text(printable(check.says))
         if check.advice:
-            words.append(f" {check.advice}", style="bold")
+            words.append(f" {printable(check.advice)}", style="bold")
         table.add_row(Text(check.state, style=_STYLES[check.state]), Text(check.name), words)
     console.print(table)
     set_ones = [each for each in document["environment"] if each["text"] is not None]
     for each in set_ones:
-        console.print(f"{each['name']}={each['text']}", highlight=False, markup=False)
+        told = printable(f"{each['name']}={each['text']}")
+        console.print(told, highlight=False, markup=False)
     found = document["findings"]
     console.print(f"{found} finding{'' if found == 1 else 's'}", style="red" if found else "green")

@@ -21,10 +21,6 @@ ManifestPath = Annotated[
         metavar="MANIFEST", help="What launchkit.record_manifest or LAUNCHKIT_MANIFEST recorded."
     ),
 ]
-StorePlace = Annotated[
-    str | None,
-    typer.Option("--store", help="A directory or URL; left out: LAUNCHKIT_STORE, or the cache."),
-]
 
 
 def read(path: Path) -> Manifest:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from launchkit.errors import UsageError
+from launchkit.printing import printable
 from launchkit.tools.bench_output import AsJson
-from launchkit.tools.configs_output import echo_json, finding, plain, show, table
+from launchkit.tools.configs_output import echo_json, finding, show, table
 from launchkit.tools.serve import DatabaseUrl, database_url, needing_the_extra
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def create_namespace(name: str, database: DatabaseUrl = None, as_json: AsJson = 
     if as_json:
         echo_json({"namespace": name, "created": made})
     elif made:
-        typer.echo(f"Namespace {plain(name)} is made.")
+        typer.echo(f"Namespace {printable(name)} is made.")
     if not made:
         finding("There is one of this name: nothing was changed.")
 

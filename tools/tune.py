@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from launchkit import jsonio
 from launchkit.dispatch.manifest import Manifest
 from launchkit.errors import UsageError
+from launchkit.printing import printable_lines
 from launchkit.tools import manifests
+from launchkit.tools.configs_output import StorePlace, echo_json
 
 Gpus = Annotated[
     str | None,
@@ -37,7 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a su
 
 def command(
     manifest: manifests.ManifestPath,
-    store: manifests.StorePlace = None,
+    store: StorePlace = None,
     gpus: Gpus = None,
     make: Make = None,
     kernel: Kernels = None,
@@ -60,9 +61,9 @@ def command(
             found, store=store, gpus=names, make=make, progress=lambda entry: done(entry.kernel)
         )
     if as_json:
-        typer.echo(jsonio.dumps(report.as_dict()), nl=False)
+        echo_json(report.as_dict())
     else:
-        typer.echo(str(report))
+        typer.echo(printable_lines(str(report)))
     raise typer.Exit(0 if report.complete else 1)
 
 

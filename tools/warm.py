@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 import launchkit
-from launchkit import jsonio
+from launchkit.printing import printable_lines
 from launchkit.tools import manifests
+from launchkit.tools.configs_output import StorePlace, echo_json
 
 Workers = Annotated[
     int | None,
@@ -23,7 +24,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a su
 def command(
     manifest: manifests.ManifestPath,
     workers: Workers = None,
-    store: manifests.StorePlace = None,
+    store: StorePlace = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile every launch of a manifest into Triton's disk cache, with its stored config.
@@ -38,7 +39,7 @@ def command(
     with manifests.progress(len(found.entries), "warm") as done:
         report = launchkit.warm(found, workers=workers, progress=lambda entry: done(entry.kernel))
     if as_json:
-        typer.echo(jsonio.dumps(report.as_dict()), nl=False)
+        echo_json(report.as_dict())
     else:
-        typer.echo(str(report))
+        typer.echo(printable_lines(str(report)))
     raise typer.Exit(0 if report.ready else 1)

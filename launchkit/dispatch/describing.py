@@ -15,14 +15,11 @@ from typing import Any, cast
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from launchkit import jsonio
 from launchkit.dispatch import fingerprint
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import KernelParts, kernel_name, layers_of
 from launchkit.dispatch.manifest import (
-    ENTRY_LIMIT_BYTES,
     Argument,
-    Entry,
     GridRecord,
     KernelPlace,
     TensorArgument,
@@ -277,8 +274,3 @@ def _dims(grid: Any) -> list[int]:
     if not 1 <= len(dims) <= 3 or any(not 0 <= each < 2**63 for each in dims):
         raise Indescribable(f"the grid {dims} is none that can be launched")
     return dims
-
-
-def fits(entry: Entry) -> bool:
-    """Tell whether an entry is small enough to be kept."""
-    return len(jsonio.dumps_compact(entry)) <= ENTRY_LIMIT_BYTES

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 from launchkit import jsonio
-from launchkit.errors import BadDocumentError
+from launchkit.errors import BadDocumentError, UsageError
 
 SCHEMA = 1
 LIMIT_BYTES = 32 * 2**20
@@ -26,7 +26,7 @@ MAX_ENTRIES = 4096
 """Entries that a manifest holds unless ``record_manifest`` is told otherwise."""
 ENTRY_LIMIT_BYTES = 2**16
 """A kind of launch whose description is larger is listed as one that cannot be replayed."""
-_MAX_DEPTH = 16
+_MAX_DEPTH = 24  # of a whole file: what describing.py may nest, and five levels around it
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Dim = Annotated[int, Field(ge=0, lt=2**63)]
@@ -34,6 +34,8 @@ _Dims = Annotated[list[_Dim], Field(max_length=64)]
 _Hex16 = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 _Hex64 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Dotted = Annotated[str, Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$", max_length=1000)]
+# A module's file need not be called as Python writes names: my-kernels, 2d.
+_Module = Annotated[str, Field(pattern=r"^[\w\-]+(\.[\w\-]+)*$", max_length=1000)]
 _Grid = Annotated[list[_Dim], Field(min_length=1, max_length=3)]
 
 
@@ -63,7 +65,7 @@ class FunctionArgument(TypedDict):
     """A ``@triton.jit`` function that is passed to a kernel, by where it can be imported."""
 
     kind: Literal["function"]
-    module: _Dotted
+    module: _Module
     qualname: _Dotted
 
 
@@ -102,7 +104,7 @@ class KernelPlace(TypedDict):
     for a kernel that has no stable identity; ``name`` is for people.
     """
 
-    module: _Dotted
+    module: _Module
     qualname: _Dotted
     layer: Annotated[int, Field(ge=0, lt=64)]
     name: Annotated[str, Field(min_length=1, max_length=1000)]
@@ -224,6 +226,23 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     refuses to read it.
     """
     return parse(jsonio.read_limited(path, LIMIT_BYTES), source=str(Path(path)))
+
+
+def why_refused(entry: Entry) -> str | None:
+    """Return why no manifest may hold an entry; None: it may.
+
+    The reader itself is asked, as one entry that it refuses would make it refuse the whole file.
+    """
+    try:
+        data = dump(Manifest((entry,)))
+        if len(jsonio.dumps_compact(entry)) > ENTRY_LIMIT_BYTES:
+            return "its description is too large for a manifest"
+        parse(data, source="it")
+    except BadDocumentError as error:
+        return error.reason
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def digest16(content: object) -> str:

@@ -30,8 +30,10 @@ from launchkit.dispatch.manifest import (
     Unreplayable,
     dump,
     read_manifest,
+    why_refused,
 )
 from launchkit.errors import BadDocumentError, LaunchkitError, UsageError
+from launchkit.printing import printable
 from launchkit.store import files
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class record_manifest:  # noqa: N801 - reads as a function, and as a context man
     def __init__(self, path: str | os.PathLike[str], *, limit: int = MAX_ENTRIES) -> None:
         if type(limit) is not int or limit < 1:
             raise UsageError(f"limit is {limit!r}. Give a number of entries, 1 or more.")
-        self.path = Path(path).absolute()
+        self.path = Path(os.path.realpath(path))  # as replacing a link would leave its file behind
         if self.path.is_dir():
             raise UsageError(f"{self.path} is a directory. Give the path of a file.")
         if self.path.exists():
@@ -122,11 +124,11 @@ class record_manifest:  # noqa: N801 - reads as a function, and as a context man
         try:
             with self._writing, files.locked(self.path.parent, LOCK_TIMEOUT_S):
                 self._merge_into_file(pending)
-        except OSError as error:
+        except (OSError, BadDocumentError) as error:
             with self._lock:  # kept for the next time; the limit bounds it as it does the file
                 self._pending = pending.merged(self._pending, self._limit)
             logger.warning("the manifest %s was not written: %s. It is tried again with the "
-                           "next kind of launch.", self.path, error)  # fmt: skip
+                           "next kind of launch.", self.path, str(error).rstrip("."))  # fmt: skip
             return False
         return True
 
@@ -136,6 +138,8 @@ class record_manifest:  # noqa: N801 - reads as a function, and as a context man
         except FileNotFoundError:
             before = Manifest()
         except BadDocumentError as error:
+            if error.newer:
+                raise
             files.set_aside(self.path, files.signature(self.path))
             logger.warning("%s The file was set aside; a new manifest begins.", error)
             before = Manifest()
@@ -205,12 +209,13 @@ class record_manifest:  # noqa: N801 - reads as a function, and as a context man
             "kwargs": named,
             "grid": describing.describe_grid(parts, grid, args, kwargs),
         }
-        if not describing.fits(entry):
-            raise Indescribable("its description is too large for a manifest")
+        if (why := why_refused(entry)) is not None:
+            raise Indescribable(why)
         return entry
 
     def _list(self, kernel: str, reason: str) -> None:
-        listed: Unreplayable = {"kernel": kernel[:1000], "reason": reason[:_REASON_CHARACTERS]}
+        told = printable(reason)[:_REASON_CHARACTERS]
+        listed: Unreplayable = {"kernel": printable(kernel)[:1000], "reason": told}
         if self._first_of("unreplayable", *listed.values()):
             self._keep(Manifest(unreplayable=(listed,)))
 

@@ -89,7 +89,7 @@ def _imported(module: str, qualname: str) -> Any:
         found = importlib.import_module(module)
         for name in qualname.split("."):
             found = getattr(found, name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard may end itself
         raise CannotReplay(f"{module}:{qualname} cannot be imported: {_said(error)}") from error
     return found
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from launchkit import jsonio
-from launchkit.configs import TunedRecord
+from launchkit.configs import TunedRecord, merge_records
 from launchkit.errors import BadBundleError, BadDocumentError, LaunchkitError, UsageError
 from launchkit.store import document, files
 from launchkit.store.document import ConfigDocument
@@ -47,13 +47,14 @@ class Bundle:
 def dump(records: Iterable[TunedRecord], *, compress: bool = False) -> bytes:
     """Return the records as a bundle: the same bytes for the same records, in whatever order.
 
-    Raises UsageError for more than can be read again.
+    Those of one identity, as when a file of a store was copied by hand, are merged. Raises
+    UsageError for more than can be read again.
     """
     return _packed(records, compress)[0]
 
 
 def _packed(records: Iterable[TunedRecord], compress: bool) -> tuple[bytes, str]:
-    ordered = sorted(records, key=_place)
+    ordered = sorted(_once(records), key=_place)
     body = b"".join(_line(record) for record in ordered)
     digest = _sha256(body)
     head = {"launchkit_bundle": SCHEMA, "entries": len(ordered), "sha256": digest}
@@ -64,6 +65,15 @@ def _packed(records: Iterable[TunedRecord], compress: bool) -> tuple[bytes, str]
             "or by device."
         )
     return (gzip.compress(data, mtime=0) if compress else data), digest
+
+
+def _once(records: Iterable[TunedRecord]) -> Iterable[TunedRecord]:
+    found: dict[object, TunedRecord] = {}
+    for record in records:
+        known = found.setdefault(record.identity, record)
+        if known is not record:
+            found[record.identity] = merge_records(known, record)
+    return found.values()
 
 
 def write(path: Path, records: Iterable[TunedRecord]) -> str:

@@ -157,7 +157,8 @@ def _tuned_s(record: TunedRecord, written_s: float) -> float:
     if record.tuned_at is None:
         return written_s
     moment = datetime.strptime(record.tuned_at, "%Y-%m-%dT%H:%M:%SZ")
-    return moment.replace(tzinfo=timezone.utc).timestamp()
+    # A clock that was ahead must not keep a record for ever: it was tuned before it was written.
+    return min(moment.replace(tzinfo=timezone.utc).timestamp(), written_s)
 
 
 def _judged(found: Waste, rules: Rules, stale: Staleness) -> Waste:

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 
@@ -161,15 +161,22 @@ class DirectoryStore(ConfigStore):
     ) -> Path:
         return self.path / "v1" / device.slug / kernel.slug / f"{key.digest[:2]}.json"
 
-    def _files(self, kernel_name: str | None = None, key: LaunchKey | None = None) -> list[Path]:
+    def _files(
+        self,
+        kernel_name: str | None = None,
+        key: LaunchKey | None = None,
+        unlisted: Callable[[OSError], None] | None = None,
+    ) -> list[Path]:
         """Return every document's path, or one kernel's (and key's), sorted.
 
-        A directory that cannot be read is counted.
+        A directory that cannot be read is told to ``unlisted``, or else counted.
         """
         root = self.path / "v1"
         wanted = _DOCUMENT if key is None else f"{key.digest[:2]}.json".__eq__
         found = []
-        for folder, subfolders, names in os.walk(root, onerror=self._unlisted, followlinks=True):
+        for folder, subfolders, names in os.walk(
+            root, onerror=unlisted or self._unlisted, followlinks=True
+        ):
             depth = len(Path(folder).relative_to(root).parts)
             if depth == 1 and kernel_name is not None:
                 subfolders[:] = [each for each in subfolders if is_slug_of(each, kernel_name)]
@@ -185,8 +192,13 @@ class DirectoryStore(ConfigStore):
 
     def examine(self) -> StoreHealth:
         """Look at every document, and change none."""
-        records, broken = 0, []
-        for path in self._files():
+        records, broken = 0, list[tuple[str, str]]()
+
+        def unlisted(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                broken.append((str(error.filename), str(error)))
+
+        for path in self._files(unlisted=unlisted):
             try:
                 records += len(self._load_own(path))
             except (BadDocumentError, OSError) as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 from launchkit.configs import ConfigIdentity, TunedRecord, config_text
 from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain, same_product
+from launchkit.printing import printable
 from launchkit.store.base import ConfigStore
 from launchkit.store.lookup import Wanted
 
@@ -90,7 +91,7 @@ class Explanation:
     @property
     def text(self) -> str:
         """For people: what is wanted, what there is, and what differs, a line each."""
-        return "\n".join(self._lines())
+        return "\n".join(map(printable, self._lines()))
 
     def _lines(self) -> Iterator[str]:
         yield f"wanted: {self.kernel}"

@@ -166,13 +166,13 @@ def _open_url(scheme: str, url: str) -> ConfigStore:
 def _made_by(point: EntryPoint, url: str) -> ConfigStore:
     try:
         factory = point.load()
-    except Exception as error:  # another package's import can fail in any way
+    except (Exception, SystemExit) as error:  # another package's import can fail in any way
         raise StoreError(f"{point.value} cannot be loaded ({error}). Reinstall it.") from error
     try:
         store = factory(url)
     except LaunchkitError:
         raise
-    except Exception as error:  # so can its code
+    except (Exception, SystemExit) as error:  # so can its code
         raise StoreError(f"{point.value} cannot open its URL ({error}). Mend it.") from error
     if not isinstance(store, ConfigStore):
         raise StoreError(f"{point.value} made a {type(store).__name__}, not a ConfigStore. Fix it.")

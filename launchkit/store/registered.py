@@ -27,7 +27,7 @@ def registered_places() -> list[tuple[str, Path]]:
     for point in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
         try:
             path = _path(point)
-        except Exception as error:  # noqa: BLE001 - another package's code can fail in any way
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's code does what it likes
             message = (
                 "configs that %s registers (%s) are left out: %s. Mend or remove that package."
             )

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharing import content, filled, one
+from sharing import config, content, filled, one, timed, tuned
 from stored import GOLDEN
 
 from launchkit import jsonio
@@ -55,6 +55,12 @@ def test_records_come_back_equal_and_bytes_do_not_depend_on_their_order(compress
     assert set(found.records) == set(RECORDS)
     assert (found.broken, found.damage) == ((), None)
     assert found.digest == hashlib.sha256(DATA.partition(b"\n")[2]).hexdigest()
+
+
+def test_records_of_one_identity_are_merged_so_that_the_bundle_can_be_read() -> None:
+    one, other = (tuned(1, timed(block, 2.0), chosen=block) for block in (64, 128))
+    (record,) = bundle.parse(bundle.dump([one, other, one]), source="it").records
+    assert {result.config for result in record.configs} == {config(64), config(128)}
 
 
 def test_a_bundle_of_nothing_is_a_bundle() -> None:

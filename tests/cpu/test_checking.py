@@ -42,6 +42,15 @@ def test_broken_and_set_aside_documents_are_found_and_stay_as_they_are(tmp_path)
     assert content(tmp_path) == before
 
 
+def test_a_file_in_the_place_of_all_documents_is_found(tmp_path) -> None:
+    filled(tmp_path, RECORD)
+    place = tmp_path / "v1"
+    shutil.rmtree(place)
+    place.touch()
+    found = list(check_store(DirectoryStore(tmp_path), "exact"))
+    assert [(each.kind, each.place) for each in found] == [("broken", str(place))]
+
+
 def test_a_record_in_the_file_of_other_keys_is_found(tmp_path) -> None:
     store = filled(tmp_path, RECORD)
     path = file_of(store, RECORD)

@@ -60,6 +60,13 @@ def test_records_go_by_the_age_that_they_say_or_else_by_their_files(tmp_path) ->
     assert list(DirectoryStore(tmp_path).records()) == [new_file]
 
 
+def test_a_record_of_a_clock_that_was_ahead_goes_by_the_age_of_its_file(tmp_path) -> None:
+    store = filled(tmp_path, one(1, 64, 2.0, tuned_at="2999-01-01T00:00:00Z"))
+    age(store, 100, NOW_S)
+    assert collect(store, older_than_s=101 * DAY_S) == Removal((), ())
+    assert len(collect(store, older_than_s=99 * DAY_S).removed) == 1
+
+
 def test_a_superseded_toolchain_goes_by_policy(tmp_path) -> None:
     versions = ["3.8.0", "3.9.0", "3.9.1"]
     for policy, expected in [("exact", versions[2:]), ("minor", versions[1:]), ("any", versions)]:

@@ -294,6 +294,8 @@ def test_a_directory_that_cannot_be_listed_is_counted_and_the_rest_is_read(
     assert list(store.records()) == [RECORD]
     assert store.counters == {"unreadable": 1, "warnings": 1}
     assert caplog.text.rstrip().endswith("Make it readable.")
+    (broken,) = DirectoryStore(unprivileged).examine().broken
+    assert broken[0] == str(file_of(store, other).parent)
 
 
 def test_links_that_go_round_do_not_keep_a_listing(store) -> None:

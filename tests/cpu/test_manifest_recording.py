@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import subprocess
 import sys
@@ -193,7 +194,64 @@ def test_launch_that_lacks_a_config_is_recorded(path, monkeypatch):
     assert len(recorded(path)) == 1
 
 
+def test_kernel_of_a_module_without_a_python_name_is_recorded(path, tmp_path, monkeypatch):
+    (tmp_path / "2d-kernels.py").write_text(
+        "import triton\n\n@triton.jit\ndef nothing(pair):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("2d-kernels")
+    with launchkit.record_manifest(path):
+        launchkit.launch(module.nothing, (1,), (X, 1))
+    assert [entry["kernel"]["module"] for entry in recorded(path)] == ["2d-kernels"]
+    assert launchkit.warm(path, workers=0).ready
+
+
+def nested(depth):
+    return (X, 1) if depth == 1 else (nested(depth - 1), 1)
+
+
+def test_tuples_are_recorded_as_deep_as_they_are_described(path):
+    with launchkit.record_manifest(path) as recording:
+        for depth in (8, 9):
+            launchkit.launch(fresh(manifest_kernels.with_nothing), (1,), nested(depth))
+        assert (recording.entries, recording.unreplayable) == (1, 1)
+    assert launchkit.warm(path, workers=0).counts == {"loaded": 1}
+
+
+def test_entry_that_no_reader_takes_is_listed_and_spoils_no_other(path, monkeypatch):
+    with launchkit.record_manifest(path) as recording:
+        launch_plain(64)
+        monkeypatch.setattr(manifest_recording.describing, "kernel_name", lambda jit: "k" * 1001)
+        launchkit.launch(fresh(manifest_kernels.with_nothing), (1,), (X, 1))
+        assert (recording.entries, recording.unreplayable) == (1, 1)
+    (listed,) = read_manifest(path).unreplayable
+    assert len(recorded(path)) == 1
+    assert "1000 characters" in listed["reason"]
+
+
 # -- the file
+
+
+def test_manifest_behind_a_link_is_continued_where_it_is(path, tmp_path):
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    for n in (64, 65):
+        with launchkit.record_manifest(link):
+            launch_plain(n)
+    assert link.is_symlink()
+    assert len(recorded(path)) == 2
+
+
+def test_manifest_of_a_newer_launchkit_is_left_alone(path, caplog):
+    with launchkit.record_manifest(path) as recording:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"schema": 2, "document": "launchkit manifest", "later": 1}')
+        launch_plain()
+        assert not recording.write()
+        assert "Upgrade launchkit" in caplog.text
+        assert [each.name for each in path.parent.glob("*.json*")] == [path.name]
+        path.unlink()
+    assert len(recorded(path)) == 1
 
 
 def test_second_recording_continues_the_file(path):

@@ -132,7 +132,7 @@ class Point:
         self.made = made
 
     def load(self):
-        if isinstance(self.made, ImportError):
+        if isinstance(self.made, (ImportError, SystemExit)):
             raise self.made
         return self.make
 
@@ -149,7 +149,7 @@ def test_an_installed_package_opens_its_scheme(monkeypatch) -> None:
     assert open_store("DEMO://anything") is made
 
 
-@pytest.mark.parametrize("made", [ImportError("broken"), KeyError("port"), object()])
+@pytest.mark.parametrize("made", [ImportError("broken"), SystemExit(3), KeyError("port"), object()])
 def test_a_broken_package_is_a_store_error(monkeypatch, made: object) -> None:
     monkeypatch.setattr(places, "entry_points", lambda group: [Point(made)])
     with pytest.raises(StoreError, match="demo:make"):

@@ -167,14 +167,15 @@ def test_an_entry_point_is_a_package_a_path_or_a_function(register, tmp_path) ->
     "value",
     [
         "lk_absent", "lk_absent:X", "lk_broken:PATH", "lk_broken:FAILS", "lk_broken:RELATIVE",
-        "lk_broken:GONE", "lk_broken:NUMBER", "json.decoder", "lk_broken:FILE",
+        "lk_broken:GONE", "lk_broken:NUMBER", "json.decoder", "lk_broken:FILE", "lk_broken:ENDS",
     ],
 )  # fmt: skip
 def test_a_broken_package_costs_a_warning_and_its_own_configs_only(
     environment, register, tmp_path, caplog, value
 ) -> None:
     lines = ["def FAILS(): raise KeyError('x')", "RELATIVE = 'here'", "GONE = '/not/there'"]
-    package(tmp_path, "lk_broken", "\n".join([*lines, "NUMBER = 3", "FILE = __file__"]))
+    lines += ["NUMBER = 3", "FILE = __file__", "def ENDS(): raise SystemExit(3)"]
+    package(tmp_path, "lk_broken", "\n".join(lines))
     whole = package(tmp_path, "lk_whole", "")
     environment(XDG_CACHE_HOME=str(tmp_path / "cache"))
     register(broken=value, whole="lk_whole")

@@ -142,6 +142,20 @@ def changed(manifest, **kernel):
     manifest.write_bytes(dump(Manifest(({**entry, "kernel": {**entry["kernel"], **kernel}},))))
 
 
+def test_module_that_ends_the_program_is_a_failure_and_the_rest_is_warmed(
+    manifest, cache_dir, tmp_path, monkeypatch
+):
+    (tmp_path / "script_without_guard.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    record(manifest, cache_dir, "plain")
+    (good,) = read_manifest(manifest).entries
+    bad = {**good, "kernel": {**good["kernel"], "module": "script_without_guard"}}
+    with session(cache_dir):
+        report = launchkit.warm(Manifest((bad, good)), workers=0)
+    assert [entry.status for entry in report.entries] == ["failed", "loaded"]
+    assert "SystemExit: 3" in report.entries[0].reason
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

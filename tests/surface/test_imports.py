@@ -21,6 +21,7 @@ LEAVES = {
         "keys",
         "configs",
         "when_imported",
+        "printing",
     )
 }
 
@@ -42,7 +43,8 @@ ALLOWED = [
     ("launchkit.benchmarks", {"launchkit"}),
 ]
 LEAVES_OF_LEAVES = {
-    "launchkit.errors": set(),
+    "launchkit.printing": set(),
+    "launchkit.errors": {"launchkit.printing"},
     "launchkit.clock": set(),
     "launchkit.when_imported": set(),
     "launchkit.settings": {"launchkit.errors"},

@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from launchkit.printing import printable
 from launchkit.profiling.report.document import rows_of, source_object
-from launchkit.profiling.report.terminal import printable
 from launchkit.profiling.report.views import microseconds, row_lines, titled
 from launchkit.profiling.timeline.analysis import Analysis
 from launchkit.profiling.timeline.comparing import Comparison

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from launchkit.printing import printable
 from launchkit.profiling.report.views import (
     VIEWS,
     Document,
@@ -61,11 +62,6 @@ def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
     for row in rows[:limit]:
         table.add_row(*(Text(printable(column.text(row))) for column in columns))
     return table
-
-
-def printable(text: str) -> str:
-    """Return text without control characters, which a terminal would obey: names are others'."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _warnings(document: Document) -> Iterator[Text]:
