@@ -16,9 +16,8 @@ from launchkit.service.protocol import AcquireRequest, LeaseGranted, RenewReques
 router = APIRouter(tags=["leases"])
 
 Identity = Annotated[str, Path(pattern=protocol.IDENTITY_PATTERN)]
-_SECRET = r"^[A-Za-z0-9_\-]{16,128}$"
-Secret = Annotated[str, Header(pattern=_SECRET)]
-NewSecret = Annotated[str, Header(pattern=_SECRET)]
+Secret = Annotated[str, Header(pattern=protocol.LEASE_SECRET_PATTERN)]
+NewSecret = Annotated[str, Header(pattern=protocol.LEASE_SECRET_PATTERN)]
 _PATH = "/v1/namespaces/{namespace}/leases/{identity}"
 _LOST = documented("lease-lost")
 _ENDED = {**_LOST, 204: {"description": "The lease is free."}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 import weakref
 from collections import Counter
@@ -34,6 +35,7 @@ from launchkit.store.flights import Identity, Outcome
 
 TIMEOUT_S, LEASE_S = 0.5, 30.0
 """How long a launch waits for a lookup, and for how long a killed holder keeps a lease."""
+_LONGEST_S = 3600.0
 _UNHURRIED_S, _WRITE_S = 60.0, 10.0
 _ABSENT_S, _NEAR_S = 60.0, 60.0
 _SILENT = {"unreachable", "slow", "refused"}
@@ -48,7 +50,8 @@ class ServiceStore(ConfigStore):
     everybody write. With a ``secret`` only records count that were signed with
     it, and what is put is. ``copy`` keeps what the service gave, and answers while it is silent.
     ``counters`` counts hits, misses by reason, and warnings. Raises StoreError for a bad URL, and
-    where httpcore is not installed; UsageError for a secret below 16 bytes.
+    where httpcore is not installed; UsageError for a secret below 16 bytes, a token that no header
+    can hold, and times that are none or that no service takes.
     """
 
     def __init__(
@@ -61,8 +64,7 @@ class ServiceStore(ConfigStore):
         lease_s: float = LEASE_S,
         copy: ConfigStore | None = None,
     ) -> None:
-        if secret is not None and len(secret) < 16:
-            raise UsageError("the signing key is shorter than 16 bytes. Give a random one.")
+        _refuse_unusable(token, secret, timeout_s, lease_s)
         self._address = client_address.parse(url)
         self._given = (token, timeout_s, lease_s)
         self._trust = Trust(self._address.text, self._address.namespace, secret)
@@ -352,6 +354,22 @@ class ServiceStore(ConfigStore):
         if first:
             # It may quote what a service said: one line, without control characters.
             _log.warning("%s", "".join(c if c.isprintable() else "?" for c in message))
+
+
+def _refuse_unusable(
+    token: str | None, secret: bytes | None, timeout_s: float, lease_s: float
+) -> None:
+    if secret is not None and len(secret) < 16:
+        raise UsageError("the signing key is shorter than 16 bytes. Give a random one.")
+    if token is not None and not re.fullmatch("[!-~]+", token):
+        raise UsageError("the token is not one word of plain ASCII. Give it as it was shown.")
+    if not 0 < timeout_s <= _LONGEST_S:
+        raise UsageError(f"no launch waits {timeout_s} s. Give 0 to {_LONGEST_S:g} s.")
+    shortest_s, longest_s = protocol.LEASE_SECONDS
+    if not shortest_s <= lease_s <= longest_s:
+        raise UsageError(
+            f"no lease is for {lease_s} s. Give from {shortest_s:g} to {longest_s:g} s."
+        )
 
 
 def _miss_of(error: ServiceError) -> Miss:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -10,6 +11,8 @@ from launchkit.errors import StoreError
 from launchkit.service import protocol
 
 _PORTS = {"http": 80, "https": 443}
+_NAME = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
+_PATH = re.compile(r"[!-~]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +62,29 @@ def parse(url: str) -> Address:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise StoreError(f"{_safe(url)} is no URL: {error}. {_ADVICE}") from None
-    if parts.scheme not in _PORTS or not host or not host.isascii():
+    if parts.scheme not in _PORTS or host is None or not _is_host(host):
         raise StoreError(f"{_safe(url)} names no service. {_ADVICE}")
     if parts.username is not None or parts.password is not None:
         raise StoreError(
             "a token must not stand in a service's URL, which is logged. Set "
             "LAUNCHKIT_SERVICE_TOKEN."
         )
-    if parts.query or parts.fragment:
-        raise StoreError(f"{_safe(url)} has more than a path. {_ADVICE}")
+    if parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
+        raise StoreError(f"{_safe(url)} has more than a path of plain ASCII. {_ADVICE}")
     prefix, _, name = parts.path.rstrip("/").rpartition("/")
     name = name or protocol.DEFAULT_NAMESPACE
     if not protocol.is_namespace(name):
         raise StoreError(f"{name!r} cannot be a namespace. {_ADVICE}")
     return Address(parts.scheme, host, port or _PORTS[parts.scheme], prefix, name)
+
+
+def _is_host(host: str) -> bool:
+    """Tell what can be looked up or connected to from what can only fail at a launch."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return _NAME.fullmatch(host) is not None
+    return True
 
 
 _ADVICE = "Write https://host:port/namespace."

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from launchkit import clock
+from launchkit.service.client_calls import start_thread
 
 FAILURES = 3
 """So many failures in a row open the circuit."""
@@ -38,8 +39,9 @@ class CircuitBreaker:
                 return False
             due = clock.now_ns() >= self._open_until_ns and not self._probing
             self._probing = self._probing or due
-        if due:
-            threading.Thread(target=self._try, name="launchkit-probe", daemon=True).start()
+        if due and not start_thread(self._try, "launchkit-probe"):
+            with self._lock:
+                self._probing = False
         return True
 
     def succeeded(self) -> None:

@@ -6,9 +6,7 @@ is looked up with its signature.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from urllib.parse import quote
@@ -46,9 +44,7 @@ class Bulk:
             self._link.address.namespace, f"/snapshots/{quote(digest, safe='')}"
         )
         answer = self._download(path, timeout_s)
-        plain = answer.body
-        if plain.startswith(b"\x1f\x8b"):
-            plain = self._unpacked(plain)
+        plain = self._unpacked(answer.body)
         if hashlib.sha256(plain).hexdigest() != digest:
             raise self._error("foreign", f"answered with another snapshot than {digest[:12]}…")
         return self._parsed(Answer(answer.status, answer.headers, plain))
@@ -124,12 +120,11 @@ class Bulk:
 
     def _unpacked(self, data: bytes) -> bytes:
         try:
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
-                plain = packed.read(protocol.BUNDLE_LIMIT_BYTES + 1)
-        except (EOFError, OSError) as error:
-            raise self._error("bad-answer", f"answered with broken gzip ({error})") from None
-        if len(plain) > protocol.BUNDLE_LIMIT_BYTES:
-            raise self._error("bad-answer", "answered with too large a bundle")
+            plain, damage = bundle.unpack(data, source=self._link.address.text)
+        except BadDocumentError as error:
+            plain, damage = b"", error.reason
+        if damage is not None:
+            raise self._error("bad-answer", f"answered with a bad bundle: {damage}")
         return plain
 
     def _signed(self, listed: Sequence[TunedRecord], timeout_s: float) -> Iterator[TunedRecord]:

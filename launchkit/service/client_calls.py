@@ -16,6 +16,19 @@ IDLE_S = 30.0
 """A thread that has had nothing to do for so long ends."""
 
 
+class NoThreadError(Exception):
+    """The system starts no thread any more: there are too many, or the process ends."""
+
+
+def start_thread(work: Callable[[], None], name: str) -> bool:
+    """Start a daemon thread; False where none can be started: no launch may fail of that."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
 class _Task:
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
@@ -46,7 +59,8 @@ class BoundedCalls:
     def run(self, work: Callable[[], Any], timeout_s: float) -> Any:
         """Return what ``work`` returns, or raise what it raises; TimeoutError after so long.
 
-        What has begun by then goes on, and its result is dropped.
+        What has begun by then goes on, and its result is dropped. Raises NoThreadError where there
+        is no thread for it.
         """
         task = _Task(work)
         with self._lock:
@@ -54,14 +68,23 @@ class BoundedCalls:
             start = self._idle < self._tasks.qsize() and self._threads < MAX_THREADS
             self._threads += start
             self._idle += start
-        if start:
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        if start and not start_thread(self._work, self._name):
+            self._forget_thread(task)
         if not task.done.wait(timeout_s):
             task.abandoned = True
             raise TimeoutError
         if task.error is not None:
             raise task.error
         return task.result
+
+    def _forget_thread(self, task: _Task) -> None:
+        """A thread that did not start; if there is another, the task may wait for that."""
+        with self._lock:
+            self._threads -= 1
+            self._idle -= 1
+            task.abandoned = self._threads == 0
+        if task.abandoned:
+            raise NoThreadError
 
     def _work(self) -> None:
         while (task := self._next()) is not None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from launchkit import clock
 from launchkit.errors import ServiceError
 from launchkit.service import protocol
+from launchkit.service.client_calls import start_thread
 from launchkit.service.client_link import Link, read_message
 from launchkit.service.client_queue import WriteBehind
 from launchkit.service.client_transport import Answer
@@ -36,7 +37,7 @@ class Lease:
         self._link, self._path, self._ttl_s = link, path, ttl_s
         self._headers = {protocol.HEADER_LEASE: token}
         self._over = threading.Event()
-        threading.Thread(target=self._renew, name="launchkit-lease", daemon=True).start()
+        start_thread(self._renew, "launchkit-lease")
 
     def let_go(self) -> None:
         """Renew it no more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
@@ -9,8 +10,10 @@ from typing import Literal, TypeAlias
 
 from launchkit import clock
 from launchkit.configs import TunedRecord, merge_records
+from launchkit.service.client_calls import start_thread
 from launchkit.store.flights import Identity
 
+_log = logging.getLogger("launchkit")
 LIMIT = 1024
 """So many records wait at most; then the oldest is given up."""
 IDLE_S = 30.0
@@ -63,7 +66,8 @@ class WriteBehind:
         deadline_ns = clock.now_ns() + int(timeout_s * 1e9)
         with self._changed:
             self._hurries = True
-            self._changed.notify_all()
+            if self._waiting or self._then:
+                self._wake()
             while self._waiting or self._then or self._busy:
                 left_s = (deadline_ns - clock.now_ns()) / 1e9
                 if left_s <= 0:
@@ -89,13 +93,15 @@ class WriteBehind:
 
     def _wake(self) -> None:
         if not self._started:
-            self._started = True
-            threading.Thread(target=self._work, name="launchkit-writes", daemon=True).start()
+            self._started = start_thread(self._work, "launchkit-writes")
         self._changed.notify_all()
 
     def _work(self) -> None:
         while (job := self._wait()) is not None:
-            job()
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 - what fails here must not stop the rest
+                _log.warning("what a config service was to be told is lost: %r.", error)
 
     def _wait(self) -> Callable[[], None] | None:
         """Return what to do next; None if there was nothing for long, and the thread is to end."""
@@ -125,7 +131,12 @@ class WriteBehind:
         return lambda: self._deliver(record)
 
     def _deliver(self, record: TunedRecord) -> None:
-        sent = self._send(record)
+        try:
+            sent = self._send(record)
+        except Exception as error:  # noqa: BLE001 - nor is a record tried for ever that fails so
+            name = record.kernel.name
+            _log.warning("a record of %s cannot be sent to a config service: %r.", name, error)
+            sent = "never"
         with self._changed:
             if sent == "later":
                 self._put_back(record)

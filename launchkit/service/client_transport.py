@@ -7,6 +7,8 @@ deadline however slowly the other end goes. Proxies that the environment names a
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import ssl
 import threading
 import weakref
@@ -18,11 +20,12 @@ from typing import Any, NoReturn
 from launchkit import clock
 from launchkit.errors import ServiceError, StoreError
 from launchkit.service.client_address import Address
-from launchkit.service.client_calls import BoundedCalls
+from launchkit.service.client_calls import BoundedCalls, NoThreadError
 
 KEPT_S = 30.0
 """How long an unused connection is kept."""
 _CHUNK_BYTES = 65536
+_LINE = re.compile(r"([!-~]+( +[!-~]+)*)?")
 _REPEATABLE = {"GET", "PUT"}
 
 
@@ -65,7 +68,7 @@ class Transport:
             ssl_context=tls, max_connections=8, keepalive_expiry=KEPT_S, network_backend=backend
         )
         # httpcore leaves the sockets of a pool that is dropped to the garbage collector.
-        weakref.finalize(self, self._pool.close)
+        weakref.finalize(self, _close, self._pool, os.getpid())
 
     def send(self, call: Call) -> Answer:
         """Return the answer, whatever its status.
@@ -79,10 +82,15 @@ class Transport:
             self._deadline.ns = deadline_ns
             return self._try(call)
 
+        if not _is_sendable(call):
+            self._refuse("unreachable", "cannot be asked with such a path, header or token")
+
         try:
             answer: Answer = self._calls.run(work, call.timeout_s)
         except TimeoutError:
             self._refuse("slow", f"gave no whole answer within {call.timeout_s:g} s")
+        except NoThreadError:
+            self._refuse("unreachable", "cannot be asked: no thread can be started")
         return answer
 
     def close(self) -> None:
@@ -106,7 +114,7 @@ class Transport:
                 self._refuse("bad-answer" if broken else "unreachable", _said(error))
             except core.TimeoutException:
                 self._refuse("slow", f"gave no whole answer within {call.timeout_s:g} s")
-            except (core.NetworkError, core.ProtocolError, OSError) as error:
+            except (core.NetworkError, core.ProtocolError, OSError, UnicodeError) as error:
                 self._refuse("unreachable", _said(error))
         raise AssertionError  # the second turn returns or raises
 
@@ -156,6 +164,21 @@ def _headers(call: Call) -> list[tuple[str, str]]:
         ("User-Agent", "launchkit"),
         *call.headers.items(),
     ]
+
+
+def _is_sendable(call: Call) -> bool:
+    """Tell whether HTTP has room for all of it: what raises about a header may quote a token."""
+    lines = [call.path, *call.headers, *call.headers.values()]
+    return all(_LINE.fullmatch(line) for line in lines)
+
+
+def _close(pool: Any, pid: int) -> None:
+    """Close a pool's connections; those of the parent, in a forked child, are left alone.
+
+    A thread that the child does not have may hold the pool's lock there, for ever.
+    """
+    if pid == os.getpid():
+        pool.close()
 
 
 def _said(error: Exception) -> str:

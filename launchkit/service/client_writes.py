@@ -69,7 +69,11 @@ class Writer:
         merged = merge_records(stored, record)
         if signing.body(merged) == signing.body(stored):
             return None, merged
-        return {"If-Match": answer.headers.get("etag", "")}, merged
+        etag = protocol.unquoted(answer.headers.get("etag", ""))
+        if etag is None:
+            what = "gave a record without an entity tag"
+            raise ServiceError(self._link.address.text, "bad-answer", what, status=answer.status)
+        return {"If-Match": protocol.quoted(etag)}, merged
 
     def _put(self, record: TunedRecord, headers: dict[str, str], timeout_s: float) -> Answer:
         body = signing.body(record)

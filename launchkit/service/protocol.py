@@ -50,6 +50,7 @@ _SHA256 = r"^[0-9a-f]{64}$"
 _PLAIN = r"^[^\x00-\x1f\x7f]+$"
 NAMESPACE_PATTERN = r"^[a-z0-9][a-z0-9._\-]{0,62}$"
 IDENTITY_PATTERN = r"^[0-9a-f]{32}$"
+LEASE_SECRET_PATTERN = r"^[A-Za-z0-9_\-]{16,128}$"
 IF_MATCH_PATTERN = r'^"[0-9a-f]{64}"$'
 
 Namespace: TypeAlias = Annotated[str, Field(pattern=NAMESPACE_PATTERN)]
@@ -183,7 +184,7 @@ class RenewRequest(Request):
 class LeaseGranted(Message):
     """The lease is the asker's, for so long."""
 
-    token: str
+    token: Annotated[str, Field(pattern=LEASE_SECRET_PATTERN)]
     """The lease's secret: the holder sends it in ``Launchkit-Lease``."""
     expires_in_s: float
 

@@ -95,14 +95,17 @@ def read(path: str | os.PathLike[str], *, partial: bool = False) -> Bundle:
     return parse(data, source=os.fspath(path), partial=partial)
 
 
-def parse(data: bytes, *, source: str, partial: bool = False) -> Bundle:
+def parse(
+    data: bytes, *, source: str, partial: bool = False, limit_bytes: int = LIMIT_BYTES
+) -> Bundle:
     """Return the bundle in ``data``; ``source`` names it in errors.
 
-    Raises BadBundleError for anything but a whole, intact bundle of this schema. With
+    Raises BadBundleError for anything but a whole, intact bundle of this schema, and for one that
+    unpacks to more than ``limit_bytes``. With
     ``partial`` broken entries and damage of the whole are told instead, and the intact entries
     are returned; what has no head is no bundle all the same.
     """
-    plain, damage = _unpacked(data, source)
+    plain, damage = unpack(data, source=source, limit_bytes=limit_bytes)
     if damage is not None and not partial:
         raise BadBundleError(source, damage)
     head, _, body = plain.partition(b"\n")
@@ -131,8 +134,11 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _unpacked(data: bytes, source: str) -> tuple[bytes, str | None]:
-    """Return the plain bytes, and what is wrong with their packing."""
+def unpack(data: bytes, *, source: str, limit_bytes: int = LIMIT_BYTES) -> tuple[bytes, str | None]:
+    """Return the plain bytes, and what is wrong with their packing.
+
+    Raises BadBundleError for more than ``limit_bytes``.
+    """
     if not data.startswith(_GZIP):
         return data, None
     plain = bytearray()
@@ -140,8 +146,8 @@ def _unpacked(data: bytes, source: str) -> tuple[bytes, str | None]:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
             while chunk := packed.read1(2**20):
                 plain += chunk
-                if len(plain) > LIMIT_BYTES:
-                    raise BadBundleError(source, f"it unpacks to more than {LIMIT_BYTES} bytes")
+                if len(plain) > limit_bytes:
+                    raise BadBundleError(source, f"it unpacks to more than {limit_bytes} bytes")
     except (EOFError, OSError, zlib.error) as error:
         return bytes(plain), f"its gzip data is broken ({error})"
     return bytes(plain), None
