@@ -51,6 +51,15 @@ class Call:
     takes_gzip: bool = False
 
 
+class _Deadline(threading.local):
+    """Of the call that this thread makes. No part of the transport, which the pool would keep."""
+
+    ns = 0
+
+    def left_s(self) -> float:
+        return max(0.0, (self.ns - clock.now_ns()) / 1e9)
+
+
 class Transport:
     """Connections to one service, kept for the next call.
 
@@ -60,9 +69,9 @@ class Transport:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._httpcore = _httpcore()
-        self._deadline = threading.local()
+        self._deadline = _Deadline()
         self._calls = BoundedCalls("launchkit-service")
-        backend = _deadline_backend(self._httpcore, self._left_s)
+        backend = _deadline_backend(self._httpcore, self._deadline.left_s)
         tls = ssl.create_default_context() if address.scheme == "https" else None
         self._pool: Any = self._httpcore.ConnectionPool(
             ssl_context=tls, max_connections=8, keepalive_expiry=KEPT_S, network_backend=backend
@@ -96,10 +105,6 @@ class Transport:
     def close(self) -> None:
         """Close every connection."""
         self._pool.close()
-
-    def _left_s(self) -> float:
-        deadline_ns: int = self._deadline.ns
-        return max(0.0, (deadline_ns - clock.now_ns()) / 1e9)
 
     def _try(self, call: Call) -> Answer:
         """Ask; once more where a kept connection turns out to have been closed."""

@@ -96,12 +96,12 @@ def read(path: str | os.PathLike[str], *, partial: bool = False) -> Bundle:
 
 
 def parse(
-    data: bytes, *, source: str, partial: bool = False, limit_bytes: int = LIMIT_BYTES
+    data: bytes, *, source: str, partial: bool = False, limit_bytes: int | None = None
 ) -> Bundle:
     """Return the bundle in ``data``; ``source`` names it in errors.
 
     Raises BadBundleError for anything but a whole, intact bundle of this schema, and for one that
-    unpacks to more than ``limit_bytes``. With
+    unpacks to more than ``limit_bytes`` (``LIMIT_BYTES``). With
     ``partial`` broken entries and damage of the whole are told instead, and the intact entries
     are returned; what has no head is no bundle all the same.
     """
@@ -134,11 +134,12 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def unpack(data: bytes, *, source: str, limit_bytes: int = LIMIT_BYTES) -> tuple[bytes, str | None]:
+def unpack(data: bytes, *, source: str, limit_bytes: int | None = None) -> tuple[bytes, str | None]:
     """Return the plain bytes, and what is wrong with their packing.
 
-    Raises BadBundleError for more than ``limit_bytes``.
+    Raises BadBundleError for more than ``limit_bytes`` (``LIMIT_BYTES``).
     """
+    limit_bytes = LIMIT_BYTES if limit_bytes is None else limit_bytes
     if not data.startswith(_GZIP):
         return data, None
     plain = bytearray()

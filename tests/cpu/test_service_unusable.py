@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import logging
 import os
 import threading
+import weakref
 
 import fake_service
 import pytest
@@ -147,6 +149,14 @@ def test_whatever_sending_one_record_raises_the_next_one_is_sent(caplog):
     assert all(each.exc_info is None for each in caplog.records)
 
 
+def until(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it does not come")
+
+
 @pytest.fixture
 def no_threads(monkeypatch):
     """A process that ends, or has too many threads: none is started any more."""
@@ -202,6 +212,17 @@ def test_snapshot_in_broken_gzip_is_a_bad_answer(service, body):
     assert refused.value.reason == "bad-answer"
 
 
+def test_store_that_is_dropped_closes_its_connections(service):
+    store = client(service)
+    assert reason(store) == "absent"
+    assert len(service._open) == 1
+    transport = weakref.ref(store._link._transport)
+    del store
+    gc.collect()
+    assert transport() is None
+    until(lambda: not service._open)
+
+
 def test_child_forked_while_a_thread_has_the_connections_locked_ends(service):
     store = client(service)
     assert reason(store) == "absent"
@@ -218,8 +239,8 @@ def test_child_forked_while_a_thread_has_the_connections_locked_ends(service):
     held.wait(60.0)
     child = os.fork()
     if child == 0:
-        # What the fork left here is dropped; asking anew works.
         del pool, store
+        gc.collect()  # of the parent's connections
         os._exit(0)
     over.set()
     holder.join()
