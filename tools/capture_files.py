@@ -20,11 +20,26 @@ if TYPE_CHECKING:
     from launchkit.profiling.timeline import Analysis, Timeline
 
 
-def analysed(path: Path, step_range: str | None = None) -> Analysis:
+def analysed(path: Path) -> Analysis:
     """Return what a capture says of launches. Raises TimelineError for what cannot be read."""
     from launchkit.profiling.timeline import analyse
 
-    return analyse(read_capture(path), step_range=step_range)
+    return analyse(read_capture(path))
+
+
+def analysed_together(
+    paths: Sequence[Path], step_range: str | None, *, apart: bool
+) -> list[Analysis]:
+    """Return what captures say of launches: those that were taken at the same time as one.
+
+    ``apart``: each by itself. Raises TimelineError for what cannot be read.
+    """
+    from launchkit.profiling.timeline import analyse, merge_timelines, taken_together
+
+    read = [read_capture(path) for path in paths]
+    groups = [[timeline] for timeline in read] if apart else taken_together(read)
+    whole = [group[0] if len(group) == 1 else merge_timelines(group) for group in groups]
+    return [analyse(timeline, step_range=step_range) for timeline in whole]
 
 
 def read_capture(path: Path) -> Timeline:

@@ -15,7 +15,7 @@ import typer
 from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import check_at_least, wide_console, write
-from launchkit.tools.capture_files import analysed, check_beside, replacing
+from launchkit.tools.capture_files import analysed_together, check_beside, replacing
 
 Captures = Annotated[
     list[Path],
@@ -45,6 +45,10 @@ WhatIf = Annotated[
 ]
 Limit = Annotated[int, typer.Option(help="Rows of each printed table.")]
 
+Apart = Annotated[
+    bool, typer.Option("--apart", help="Report each capture by itself, also those of one time.")
+]
+
 _TRIED = 3
 """Ranges that changes are predicted of, where none is asked for: each takes some replays."""
 
@@ -57,9 +61,12 @@ def command(
     step_range: StepRange = None,
     what_if: WhatIf = None,
     limit: Limit = 20,
+    apart: Apart = False,
 ) -> None:
     """Say where the host's time goes, and why the GPU waits.
 
+    Captures of several ranks or processes, taken at the same time, are put on one clock and
+    reported as one, with a row for each process that says how late it launches.
     Each range gets a verdict with the numbers behind it; the end says which rows of the capture
     were read, used and dropped.
     """
@@ -68,9 +75,12 @@ def command(
     outputs = [None if printed else json_output, html_output, perfetto_output]
     for output in outputs:
         check_beside(output, captures)
-    if perfetto_output is not None and len(captures) > 1:
-        raise UsageError("--perfetto takes one capture. Call it once for each.")
-    found = [analysed(path, step_range) for path in captures]
+    found = analysed_together(captures, step_range, apart=apart)
+    if perfetto_output is not None and len(found) > 1:
+        raise UsageError(
+            "--perfetto takes captures of one time, and these are not, or do not say when they "
+            "were taken. Call it once for each."
+        )
     documents = _documents(found, what_if)
     if not printed:
         _show(documents, limit)

@@ -253,6 +253,45 @@ def test_several_captures_are_one_report_each(tmp_path) -> None:
     assert len(set(re.findall(r'class="plot" id="([^"]+)"', page))) == page.count('class="plot"')
 
 
+@pytest.fixture
+def ranks(tmp_path):
+    """Traces of two ranks, the second 30 µs behind."""
+    for rank in range(2):
+        events = [
+            {"ph": "X", "cat": "cuda_driver", "name": "cuLaunchKernel", "pid": 70, "tid": 70,
+             "ts": 1000 + 100 * turn + 30 * rank, "dur": 5, "args": {"correlation": turn}}
+            for turn in range(1, 9)
+        ]  # fmt: skip
+        head = {"baseTimeNanoseconds": 10**18, "distributedInfo": {"rank": rank}}
+        trace = json.dumps({**head, "traceEvents": events})
+        (tmp_path / f"rank{rank}.json").write_text(trace)
+    return [tmp_path / "rank0.json", tmp_path / "rank1.json"]
+
+
+def test_captures_of_one_time_are_one_report_with_a_row_for_each_rank(ranks, tmp_path) -> None:
+    outputs = ["--json", tmp_path / "out.json", "--perfetto", tmp_path / "trace.json"]
+    done = run(*ranks, *outputs)
+    assert done.exit_code == 0, done.output
+    document = json.loads((tmp_path / "out.json").read_bytes())
+    assert document["source"]["path"] == "rank0.json, rank1.json"
+    assert [(row["rank"], row["count"]) for row in document["processes"]] == [(0, 8), (1, 8)]
+    assert [row["late_median_ns"] for row in document["processes"]] == [0, 30_000]
+    assert re.search(r"rank 1 +8 .* 100 %", done.stdout)
+    events = json.loads((tmp_path / "trace.json").read_bytes())["traceEvents"]
+    assert len({event["pid"] for event in events if event["ph"] == "X"}) == 2
+
+
+def test_captures_of_one_time_can_be_reported_apart(ranks, tmp_path) -> None:
+    done = run(*ranks, "--apart", "--json", tmp_path / "out.json")
+    assert done.exit_code == 0, done.output
+    documents = json.loads((tmp_path / "out.json").read_bytes())["captures"]
+    assert [document["processes"] for document in documents] == [[], []]
+    refused = run(*ranks, "--apart", "--perfetto", tmp_path / "trace.json").exception
+    assert isinstance(refused, UsageError)
+    assert "Call it once for each" in str(refused)
+    assert not (tmp_path / "trace.json").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

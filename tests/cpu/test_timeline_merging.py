@@ -7,7 +7,15 @@ import json
 import pytest
 
 from launchkit.errors import UsageError
-from launchkit.profiling.timeline import merge_timelines, read_timeline
+from launchkit.profiling.timeline import (
+    Source,
+    Timeline,
+    analyse,
+    merge_timelines,
+    read_timeline,
+    table_of,
+    taken_together,
+)
 
 
 @pytest.fixture
@@ -60,3 +68,62 @@ def test_one_capture_stays_as_it_is_and_none_is_refused(rank):
     assert merged.source == alone.source
     with pytest.raises(UsageError, match="no capture to merge"):
         merge_timelines([])
+
+
+def test_what_is_said_of_every_capture_is_said_once(rank):
+    one, other = rank(0).warned("both", "one's"), rank(1).warned("both")
+    assert merge_timelines([one, other]).warnings == ("both", f"{one.source.path}: one's")
+
+
+def test_captures_of_one_time_and_kind_belong_together(rank):
+    first, second = rank(0), rank(1, late_us=20)
+    later, unknown = rank(2, base_ns=10**18 + 10**12), rank(3, base_ns=None)
+    assert [
+        [timeline.source.path for timeline in group]
+        for group in taken_together([unknown, later, second, first])
+    ] == [
+        [unknown.source.path],
+        [later.source.path],
+        [second.source.path, first.source.path],
+    ]
+    assert taken_together([]) == []
+
+
+def of_process(number, starts_us, kernel="k"):
+    """A process whose launches of a kernel take 3 µs each, and begin at these times."""
+    rows = [
+        {"process": number, "thread": number, "name": kernel, "kind": "launch",
+         "start_ns": 1000 * at, "end_ns": 1000 * at + 3000}
+        for at in starts_us
+    ]  # fmt: skip
+    return Timeline(
+        Source("", "launchkit", host_only=True),
+        calls=table_of("calls", rows),
+        processes=table_of("processes", [{"process": number, "rank": number}]),
+    )
+
+
+def test_lateness_is_the_time_after_the_first_process_with_the_same_launch():
+    sides = {0: [0, 100, 200, 300], 1: [5, 105, 240, 290], 2: [50, 101, 210, 310]}
+    merged = merge_timelines([of_process(number, starts) for number, starts in sides.items()])
+    rows = {row["rank"]: row for row in analyse(merged).processes.iter_rows(named=True)}
+    # The first launch of a kernel is a cold one.
+    late = {
+        number: [starts[turn] - min(each[turn] for each in sides.values()) for turn in (1, 2, 3)]
+        for number, starts in sides.items()
+    }
+    for number, times in late.items():
+        row = rows[number]
+        assert (row["count"], row["total_ns"], row["matched"]) == (4, 12_000, 3)
+        assert row["late_median_ns"] == 1000 * sorted(times)[1]
+        assert row["late_max_ns"] == 1000 * max(times)
+    assert [rows[number]["last_share"] for number in sides] == pytest.approx([0, 2 / 3, 1 / 3])
+
+
+def test_launches_that_processes_make_unevenly_often_are_not_compared():
+    parts = [of_process(0, [0, 10, 20]), of_process(1, [1, 11])]
+    rows = analyse(merge_timelines(parts)).processes
+    assert rows["count"].to_list() == [3, 2]
+    assert rows["matched"].to_list() == [0, 0]
+    assert rows["late_median_ns"].to_list() == [None, None]
+    assert analyse(of_process(0, [0, 10])).processes.is_empty()

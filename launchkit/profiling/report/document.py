@@ -60,6 +60,7 @@ def report_document(analysis: Analysis, what_if: pl.DataFrame | None = None) -> 
         "steps": rows_of(_some(analysis.steps, _STEP).head(LONGEST)),
         "idle": rows_of(analysis.idle),
         "gaps": rows_of(_some(analysis.gaps, _GAP).head(LONGEST)),
+        "processes": rows_of(analysis.processes),
         "devices": rows_of(analysis.devices),
         "sync": rows_of(analysis.sync),
         "cold": rows_of(analysis.cold.head(LONGEST)),

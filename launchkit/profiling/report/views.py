@@ -84,6 +84,11 @@ def _place(row: Row) -> str:
     return titled({"name": row["range"], "domain": row.get("domain")})
 
 
+def _process(row: Row) -> str:
+    number = f"pid {row['process']}" if row["rank"] is None else f"rank {row['rank']}"
+    return f"{number} {row['name']}".strip()
+
+
 def _layer(row: Row) -> str:
     return "-" if row.get("layer") is None else str(row["layer"])
 
@@ -146,6 +151,21 @@ VIEWS = (
             Column("µs per step", _of("step_ns")),
         ),
         lambda document: list(document["idle"]),
+    ),
+    View(
+        "processes", "Processes",
+        "µs; late: a launch after the first process's same launch; last: how often it was the last.",
+        (
+            Column("process", _process, "text"),
+            Column("launches", _of("count"), "count"), _TOTAL,
+            Column("queue full", _of("stall_ns"), room=100),
+            Column("p50", _of("launch_median_ns")), Column("GPU work", _of("gpu_ns")),
+            Column("compared", _of("matched"), "count", room=130),
+            Column("late p50", _of("late_median_ns")), Column("late p90", _of("late_p90_ns")),
+            Column("late max", _of("late_max_ns"), room=100),
+            Column("last", _of("last_share"), "percent"),
+        ),
+        lambda document: list(document["processes"]),
     ),
     View(
         "what_if", "What if",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from launchkit.profiling.timeline.comparing import Comparison, compare
     from launchkit.profiling.timeline.counts import RowCounts, TableCounts
-    from launchkit.profiling.timeline.merging import merge_timelines
+    from launchkit.profiling.timeline.merging import merge_timelines, taken_together
     from launchkit.profiling.timeline.model import (
         TABLES,
         Source,
@@ -69,6 +69,7 @@ __all__ = [
     "read_timeline",
     "suggestions",
     "table_of",
+    "taken_together",
 ]
 
 # Where each name is found.
@@ -100,6 +101,7 @@ _HOMES = {
     "range_summary": "summaries",
     "read_timeline": "reading",
     "table_of": "model",
+    "taken_together": "merging",
 }
 
 

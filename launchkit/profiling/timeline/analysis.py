@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from launchkit.profiling.timeline import attribution, cold, gaps, layers, stalls, steps
+from launchkit.profiling.timeline import attribution, cold, gaps, layers, ranks, stalls, steps
 from launchkit.profiling.timeline.intervals import covered_between, unions
 from launchkit.profiling.timeline.linked import Linked, link
 from launchkit.profiling.timeline.model import Timeline
@@ -31,6 +31,7 @@ class Analysis:
     ``verdicts`` (``verdicts.verdicts``). ``calls`` holds each call that counts, with its figures,
     ``gpu`` the timeline's GPU work with the ``call_id`` that started it.
 
+    ``processes`` (``ranks.process_table``) compares processes, where there are several.
     ``devices`` has the busy and idle time of each GPU between its first and last work.
     ``warnings`` are the timeline's and what the analysis adds.
     """
@@ -50,6 +51,7 @@ class Analysis:
     gaps: pl.DataFrame
     idle: pl.DataFrame
     devices: pl.DataFrame
+    processes: pl.DataFrame
     verdicts: pl.DataFrame
     warnings: tuple[str, ...] = ()
 
@@ -87,6 +89,7 @@ def analyse(timeline: Timeline, *, step_range: str | None = None) -> Analysis:
         gaps=found,
         idle=idle,
         devices=device_table(linked.gpu),
+        processes=ranks.process_table(timeline.processes, calls, linked.gpu),
         verdicts=verdicts(
             ranges,
             host_only=timeline.source.host_only,
