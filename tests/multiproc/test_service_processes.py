@@ -15,12 +15,22 @@ from typing import Any
 import pytest
 from postgres import without_postgres
 
-from launchkit.benchmarks import host, service_faults, service_fleet, service_load, service_soak
+pytest.importorskip("fastapi", reason="the extra [service] is not installed")
+
+from launchkit.benchmarks import (
+    host,
+    service_faults,
+    service_fleet,
+    service_load,
+    service_records,
+    service_soak,
+)
 from launchkit.benchmarks.service_requests import Plan, drive
 from launchkit.benchmarks.service_servers import Service
 from launchkit.benchmarks.service_trials import UNLIMITED
+from launchkit.service.client import ServiceStore
+from launchkit.store import Miss
 
-pytest.importorskip("fastapi", reason="the extra [service] is not installed")
 pytestmark = without_postgres
 
 HOSTS = 12
@@ -83,6 +93,21 @@ def test_lookups_of_each_kind_are_answered_rightly_by_both_replicas(service, fil
         seen = drive(service.ports, Plan(asks, clients=20, seconds=0.3))
         assert (seen.errors, seen.wrong) == (0, [])
         assert len(seen.times_us) >= 20
+
+
+def test_what_is_tuned_while_the_server_is_killed_is_sent_when_it_is_back(service, numbers) -> None:
+    record, (killed, other) = service_records.record(numbers.take()), service.replicas
+    mine, theirs = (
+        ServiceStore(each.url, token=service.token("write"), timeout_s=20.0)
+        for each in (killed, other)
+    )
+    assert mine.get(*record.identity) == Miss("absent")
+    killed.kill()
+    assert not mine.put(record)  # it is kept and sent, but not there yet
+    assert mine.get(*record.identity) == record
+    killed.start()
+    assert mine.flush(60.0) == 0
+    assert theirs.get(*record.identity) == record
 
 
 def test_every_kind_of_request_has_the_answer_that_it_deserves(service, filled) -> None:
