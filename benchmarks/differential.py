@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import multiprocessing
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -21,11 +18,10 @@ import torch
 
 import launchkit
 from launchkit import clock, hostonly
-from launchkit.benchmarks import machine
+from launchkit.benchmarks import machine, spread
 from launchkit.benchmarks.differential_cases import CASES, Pair
 from launchkit.benchmarks.differential_compare import Comparison, compare
 from launchkit.benchmarks.mode import core_seen
-from launchkit.errors import LaunchkitError, UsageError
 
 DEVICES = 2
 _CHUNK = 5000
@@ -34,12 +30,10 @@ _SHOWN = 5
 """Differences of a case that a result describes; all are counted."""
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    case: str
-    index: int
-    calls: int
-    seed: int
+_DIED = (
+    "a process of the comparison died, so there is no result. Run it again with --processes 1 and "
+    "look at what that one says."
+)
 
 
 @dataclass
@@ -98,11 +92,13 @@ def measure(
         UsageError: an unknown case, or a number below 1.
         HostOnlyError: host-only mode cannot run here; beside a GPU's driver, for one.
     """
-    _check(cases, sets, processes)
+    spread.check(cases, tuple(CASES), ("case", "sets"), sets, processes)
     start_ns = clock.now_ns()
     found: dict[str, _Counts] = {}
     cores = set()
-    for core, counts in _run_all(list(_chunks(cases, sets, seed)), processes):
+    # The first chunks of all cases compile, and others then find it on disk.
+    work = list(spread.chunks(cases, sets, seed, _CHUNK))
+    for core, counts in spread.run_all(_run, work, processes, _DIED):
         cores.add(core)
         advance(counts.comparison.calls)
         if counts.case in found:
@@ -119,39 +115,6 @@ def measure(
         "wall_s": round((clock.now_ns() - start_ns) / 1e9, 1),
         "rows": rows,
     }
-
-
-def _check(cases: Sequence[str], sets: int, processes: int) -> None:
-    unknown = [name for name in cases if name not in CASES]
-    if unknown:
-        raise UsageError(f"no case named {', '.join(unknown)}. There are: {', '.join(CASES)}.")
-    if sets < 1 or processes < 1:
-        raise UsageError("sets and processes must be at least 1. Give larger ones.")
-
-
-def _chunks(cases: Sequence[str], sets: int, seed: int) -> Iterator[_Chunk]:
-    """Yield first chunks of all cases first: they compile, and others then find it on disk."""
-    shares = [sets // len(cases) + (turn < sets % len(cases)) for turn in range(len(cases))]
-    for index in range(0, max(shares), _CHUNK):
-        for name, share in zip(cases, shares, strict=True):
-            if index < share:
-                yield _Chunk(name, index // _CHUNK, min(_CHUNK, share - index), seed)
-
-
-def _run_all(chunks: list[_Chunk], processes: int) -> Iterator[tuple[str, _Counts]]:
-    # Spawned: a fork would have what the parent's torch and Triton hold, without their threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context) as pool:
-        try:
-            for done in as_completed([pool.submit(_run, chunk) for chunk in chunks]):
-                yield done.result()
-        except BrokenProcessPool as error:
-            raise LaunchkitError(
-                "a process of the comparison died, so there is no result. Run it again with "
-                "--processes 1 and look at what that one says."
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 @functools.cache
@@ -176,15 +139,15 @@ def _pair(case: str) -> Pair:
 _core = functools.cache(core_seen)
 
 
-def _run(chunk: _Chunk) -> tuple[str, _Counts]:
+def _run(chunk: spread.Chunk) -> tuple[str, _Counts]:
     _enter()
-    core, pair = _core(), _pair(chunk.case)
-    rng = Random(f"{chunk.seed} {chunk.case} {chunk.index}")
+    core, pair = _core(), _pair(chunk.kind)
+    rng = Random(f"{chunk.seed} {chunk.kind} {chunk.first // _CHUNK}")
     with launchkit.count_launches():
         launchkit.stats(reset=True)
-        found = compare(pair, chunk.calls, rng)
+        found = compare(pair, chunk.count, rng)
         rows = launchkit.stats(reset=True).values()
-    counts = _Counts(chunk.case, found, sum(row.fast or 0 for row in rows))
+    counts = _Counts(chunk.kind, found, sum(row.fast or 0 for row in rows))
     for row in rows:
         counts.through_triton.update(row.through_triton)
     return core, counts

@@ -8,32 +8,26 @@ from __future__ import annotations
 
 import functools
 import logging
-import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from launchkit import clock
-from launchkit.benchmarks import fuzz_watch
+from launchkit.benchmarks import fuzz_watch, spread
 from launchkit.benchmarks.fuzz_run import Counts, run_one
 from launchkit.benchmarks.fuzz_targets import TARGETS
-from launchkit.errors import LaunchkitError, UsageError
+from launchkit.errors import UsageError
 
 _CHUNK = 250
 """Inputs that a process takes of one target at a time."""
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    target: str
-    first: int
-    inputs: int
-    seed: int
+_DIED = (
+    "a process died, of an input that needs too much memory for one. Run it again with --processes 1 "
+    "and one --target after the other to find it."
+)
 
 
 def measure(
@@ -58,11 +52,12 @@ def measure(
     """
     from launchkit.benchmarks import machine
 
-    _check(targets, inputs, processes)
+    spread.check(targets, tuple(TARGETS), ("target", "inputs"), inputs, processes)
     start_ns = clock.now_ns()
     found = {name: Counts(name) for name in targets}
     peak_bytes = 0
-    for counts, peak in _run_all(list(_chunks(targets, inputs, seed)), processes):
+    work = list(spread.chunks(targets, inputs, seed, _CHUNK))
+    for counts, peak in spread.run_all(_run, work, processes, _DIED):
         advance(counts.inputs)
         found[counts.target].add(counts)
         peak_bytes = max(peak_bytes, peak)
@@ -96,40 +91,6 @@ def replay(seed: str) -> dict[str, Any]:
     return counts.as_dict()
 
 
-def _check(targets: Sequence[str], inputs: int, processes: int) -> None:
-    unknown = [name for name in targets if name not in TARGETS]
-    if unknown:
-        raise UsageError(f"no target named {', '.join(unknown)}. There are: {', '.join(TARGETS)}.")
-    if inputs < 1 or processes < 1:
-        raise UsageError("inputs and processes must be at least 1. Give larger ones.")
-
-
-def _chunks(targets: Sequence[str], inputs: int, seed: int) -> Iterator[_Chunk]:
-    shares = [
-        inputs // len(targets) + (turn < inputs % len(targets)) for turn in range(len(targets))
-    ]
-    for first in range(0, max(shares), _CHUNK):
-        for name, share in zip(targets, shares, strict=True):
-            if first < share:
-                yield _Chunk(name, first, min(_CHUNK, share - first), seed)
-
-
-def _run_all(chunks: list[_Chunk], processes: int) -> Iterator[tuple[Counts, int]]:
-    # Spawned: a fork would have the memory of the parent, whose torch a limit must not count.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context) as pool:
-        try:
-            for done in as_completed([pool.submit(_run, chunk) for chunk in chunks]):
-                yield done.result()
-        except BrokenProcessPool as error:
-            raise LaunchkitError(
-                "a process died, of an input that needs too much memory for one. Run it again with "
-                "--processes 1 and one --target after the other to find it."
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
 @functools.cache
 def _place() -> tempfile.TemporaryDirectory[str]:
     """Make this process's sandbox; it goes with the process."""
@@ -152,11 +113,11 @@ def _warm_up(target: str) -> None:
         run_one(target, f"warm-up:{target}:{turn}", Path(_place().name), Counts(target))
 
 
-def _run(chunk: _Chunk) -> tuple[Counts, int]:
+def _run(chunk: spread.Chunk) -> tuple[Counts, int]:
     watch, sandbox = _watch(), Path(_place().name)
-    counts = Counts(chunk.target)
-    _warm_up(chunk.target)
-    for index in range(chunk.first, chunk.first + chunk.inputs):
-        seed = f"{chunk.seed}:{chunk.target}:{index}"
-        run_one(chunk.target, seed, sandbox, counts, watch.on)
+    counts = Counts(chunk.kind)
+    _warm_up(chunk.kind)
+    for index in range(chunk.first, chunk.first + chunk.count):
+        seed = f"{chunk.seed}:{chunk.kind}:{index}"
+        run_one(chunk.kind, seed, sandbox, counts, watch.on)
     return counts, fuzz_watch.peak_bytes()

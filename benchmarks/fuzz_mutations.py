@@ -66,6 +66,16 @@ def spelled(rng: Random, content: object) -> bytes:
     return damaged(rng, data) if rng.random() < 0.25 else data
 
 
+def some_json(rng: Random, content: object) -> bytes:
+    """Return a file of this content: mostly changed in structure, else in bytes, or mere noise."""
+    kind = rng.random()
+    if kind < 0.02:
+        return noise(rng)
+    if kind < 0.22:
+        return damaged(rng, jsonio.dumps_python_compact(content))
+    return spelled(rng, mutated(rng, content))
+
+
 def a_value(rng: Random) -> Any:
     """Return a value that a reader may not expect."""
     kind = rng.randrange(8)

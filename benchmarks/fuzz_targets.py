@@ -18,8 +18,9 @@ from random import Random
 from typing import Any
 
 from launchkit import jsonio
+from launchkit.benchmarks import fuzz_manifests as manifests
 from launchkit.benchmarks import fuzz_seeds as seeds
-from launchkit.benchmarks.fuzz_mutations import a_value, damaged, mutated, noise, spelled
+from launchkit.benchmarks.fuzz_mutations import a_value, damaged, mutated, noise, some_json, spelled
 from launchkit.configs import TunedRecord
 from launchkit.errors import BadDocumentError, StoreError, UsageError
 from launchkit.store import DirectoryStore, bundle, document, foreign, pins
@@ -53,18 +54,8 @@ def _document_object(count: int = 9) -> Any:
     return document.to_object(document.ConfigDocument(made[0].kernel, made[0].device, made))
 
 
-def _some_json(rng: Random, content: object) -> bytes:
-    """Return a file of this content: mostly changed in structure, else in bytes, or mere noise."""
-    kind = rng.random()
-    if kind < 0.02:
-        return noise(rng)
-    if kind < 0.22:
-        return damaged(rng, jsonio.dumps_python_compact(content))
-    return spelled(rng, mutated(rng, content))
-
-
 def _make_document(rng: Random) -> Files:
-    return {"document.json": _some_json(rng, _document_object(rng.choice((1, 2, 9))))}
+    return {"document.json": some_json(rng, _document_object(rng.choice((1, 2, 9))))}
 
 
 def _take_document(folder: Path) -> Taken:
@@ -77,7 +68,7 @@ def _take_document(folder: Path) -> Taken:
 def _make_stored(rng: Random) -> Files:
     record = seeds.records()[0]
     place = f"v1/{record.device.slug}/{record.kernel.slug}/{record.key.digest[:2]}.json"
-    return {place: _some_json(rng, _document_object(1))}
+    return {place: some_json(rng, _document_object(1))}
 
 
 def _take_stored(folder: Path) -> Taken:
@@ -179,7 +170,7 @@ def _make_foreign(
     if seal is not None and rng.random() < 0.5:
         changed = seal(changed)
     name = path if rng.random() < 0.9 else _other_name(rng, path)
-    data = spelled(rng, changed) if rng.random() < 0.9 else _some_json(rng, content())
+    data = spelled(rng, changed) if rng.random() < 0.9 else some_json(rng, content())
     return {name: data}
 
 
@@ -237,6 +228,7 @@ TARGETS: dict[str, Target] = {
     "store": Target(_make_stored, _take_stored),
     "bundle": Target(_make_bundle, _take_bundle),
     "lock": Target(_make_lock, _take_lock),
+    "manifest": Target(manifests.make, manifests.take, manifests.check),
     "triton": _foreign("triton", seeds.triton, "AB/scale_rows.autotune.json"),
     "dejavu": _foreign("dejavu", seeds.dejavu, _DEJAVU),
     "fla": _foreign("fla", seeds.fla, "GPU/scale_rows.json", _seal_fla),

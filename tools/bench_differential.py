@@ -9,8 +9,6 @@ import os
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launchkit.tools.bench_output import (
     AsJson,
@@ -19,6 +17,7 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    counted,
     give,
     plain_table,
     print_title,
@@ -52,13 +51,8 @@ def differential(
     check_settings()
     module = benchmark("differential")
     names = tuple(dict.fromkeys(case or module.CASES))
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("sets compared", total=sets)
-        document = module.measure(
-            names, sets, seed, workers, advance=lambda done: progress.advance(task, done)
-        )
+    with counted("sets compared", sets) as advance:
+        document = module.measure(names, sets, seed, workers, advance=advance)
     give(document, show, as_json, output)
     if document["differences"]:
         _tell_differences(document)

@@ -9,8 +9,6 @@ import os
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launchkit.tools.bench_output import (
     AsJson,
@@ -18,6 +16,7 @@ from launchkit.tools.bench_output import (
     benchmark,
     check_at_least,
     check_output,
+    counted,
     give,
     plain_table,
     print_title,
@@ -67,13 +66,8 @@ def _measured(
     module: Any, target: list[str] | None, inputs: int, seed: int, workers: int
 ) -> dict[str, Any]:
     names = tuple(dict.fromkeys(target or module.TARGETS))
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("inputs read", total=inputs)
-        found: dict[str, Any] = module.measure(
-            names, inputs, seed, workers, advance=lambda done: progress.advance(task, done)
-        )
+    with counted("inputs read", inputs) as advance:
+        found: dict[str, Any] = module.measure(names, inputs, seed, workers, advance=advance)
     return found
 
 

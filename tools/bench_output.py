@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from launchkit import jsonio, settings
@@ -174,6 +176,16 @@ def keeper(output: Path | None, what: str) -> Callable[[dict[str, Any]], None]:
             )
 
     return keep
+
+
+@contextlib.contextmanager
+def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show on standard error how many of ``total`` are done; yield what is called with more."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.advance(task, done)
 
 
 def wide_console() -> Console:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launchkit.tools.bench_output import (
     AsJson,
@@ -18,6 +16,7 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    counted,
     give,
     plain_table,
     print_title,
@@ -43,13 +42,8 @@ def soak(
     check_settings()
     module = benchmark("soak")
     names = tuple(dict.fromkeys(case or module.CASES))
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("launches", total=launches)
-        document = module.measure(
-            names, launches, advance=lambda made: progress.advance(task, made)
-        )
+    with counted("launches", launches) as advance:
+        document = module.measure(names, launches, advance=advance)
     give(document, show, as_json, output)
     if not document["flat"]:
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ import random
 import pytest
 import typer
 
-from launchkit.benchmarks import differential
+from launchkit.benchmarks import differential, spread
 from launchkit.benchmarks.differential_arguments import typed
 from launchkit.errors import HostOnlyError, UsageError
 from launchkit.tools import bench_differential
@@ -33,14 +33,6 @@ def test_a_result_counts_every_set_and_says_what_it_ran_on(tmp_path, capsys):
     assert document["mode"] == "host-only"
     assert document["machine"]["core"] in ("c", "python")
     assert "31 argument sets, 0 differences" in " ".join(capsys.readouterr().out.split())
-
-
-def test_chunks_do_not_depend_on_the_processes_and_hold_every_set():
-    chunks = list(differential._chunks(("a", "b", "c"), 30_001, 9))
-    assert sum(chunk.calls for chunk in chunks) == 30_001
-    assert max(chunk.calls for chunk in chunks) <= 5000
-    assert len({(chunk.case, chunk.index) for chunk in chunks}) == len(chunks)
-    assert {chunk.index for chunk in chunks[:3]} == {0}
 
 
 def test_a_seed_draws_the_same_calls_and_another_seed_others():
@@ -73,7 +65,7 @@ def test_a_difference_is_printed_and_is_exit_code_1(monkeypatch, capsys):
     ],
 )
 def test_bad_use_is_refused_before_a_process_starts(options, said, monkeypatch):
-    monkeypatch.setattr(differential, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(spread, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
     with pytest.raises(UsageError, match=said):
         bench_differential.differential(**{"processes": 1, **options})
 

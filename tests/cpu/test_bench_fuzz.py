@@ -14,7 +14,7 @@ from random import Random
 import pytest
 import typer
 
-from launchkit.benchmarks import fuzz, fuzz_seeds, fuzz_watch
+from launchkit.benchmarks import fuzz_seeds, fuzz_watch, spread
 from launchkit.benchmarks.fuzz_run import Counts, check_records, run_one
 from launchkit.benchmarks.fuzz_targets import TARGETS, Target
 from launchkit.errors import UsageError
@@ -139,12 +139,6 @@ def test_seed_makes_the_same_input_and_another_seed_others(target):
     assert len(set(made[1:])) > 5
 
 
-def test_chunks_do_not_depend_on_the_processes_and_hold_every_input():
-    chunks = list(fuzz._chunks(("a", "b", "c"), 1001, 9))
-    assert sum(chunk.inputs for chunk in chunks) == 1001
-    assert len({(chunk.target, chunk.first) for chunk in chunks}) == len(chunks)
-
-
 def test_result_counts_every_input(tmp_path, capsys):
     output = tmp_path / "out.json"
     bench_fuzz.fuzz(inputs=21, target=["vllm", "lock"], seed=5, processes=1, output=output)
@@ -181,7 +175,7 @@ def test_failure_is_printed_with_its_seed_and_is_exit_code_1(monkeypatch, capsys
     ],
 )
 def test_bad_use_is_refused_before_a_process_starts(options, said, monkeypatch):
-    monkeypatch.setattr(fuzz, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(spread, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
     with pytest.raises(UsageError, match=said):
         bench_fuzz.fuzz(**{"processes": 1, **options})
 

@@ -6,6 +6,7 @@ The same readers and checks as ``launchkit bench fuzz``, a few thousand inputs o
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launchkit import jsonio
+from launchkit.benchmarks import fuzz_manifests
 from launchkit.benchmarks import fuzz_seeds as seeds
 from launchkit.benchmarks.fuzz_mutations import everywhere
 from launchkit.benchmarks.fuzz_run import Counts, check_records, run_one
@@ -32,9 +34,10 @@ CONTENTS = {
     "fla": ("GPU/scale_rows.json", seeds.fla()),
     "vllm": ("E=8,N=3584,device_name=NVIDIA_H100_80GB_HBM3.json", seeds.moe()),
     "inductor": ("x.best_config", seeds.inductor()),
+    "manifest": ("manifest.json", fuzz_manifests.manifest()),
 }
 RECORDS = [name for name, target in TARGETS.items() if target.check is None]
-CAPTURES = [name for name in TARGETS if name not in RECORDS]
+OTHERS = [name for name in TARGETS if name not in RECORDS]
 TEXT = st.text(st.characters(codec=None, categories=None), max_size=8)
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), TEXT, st.just(2**80), st.just("None")
@@ -59,10 +62,10 @@ def test_changed_file_is_refused_or_a_valid_record(target, number, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("target", CAPTURES)
+@pytest.mark.parametrize("target", OTHERS)
 @settings(max_examples=20, **LIMITS)
 @given(number=st.integers(0, 2**32))
-def test_changed_capture_is_refused_or_a_timeline_by_the_rules(target, number, tmp_path):
+def test_changed_capture_or_manifest_is_refused_or_read_by_its_rules(target, number, tmp_path):
     counts = Counts(target)
     run_one(target, f"{number}:{target}:0", tmp_path, counts)
     assert counts.failures == []
@@ -85,7 +88,7 @@ def test_bytes_of_no_kind_are_refused(target, data, tmp_path):
 @pytest.mark.parametrize("target", CONTENTS)
 @settings(max_examples=100, **LIMITS)
 @given(st.data())
-def test_any_value_in_any_place_is_refused_or_a_valid_record(target, tmp_path, data):
+def test_any_value_in_any_place_is_refused_or_read_by_the_rules(target, tmp_path, data):
     name, content = CONTENTS[target]
     root = [copy.deepcopy(content)]
     places = list(everywhere(root))
@@ -99,7 +102,7 @@ def test_any_value_in_any_place_is_refused_or_a_valid_record(target, tmp_path, d
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(spelled)
     records, reasons = TARGETS[target].take(tmp_path)
-    check_records(records)
+    (TARGETS[target].check or check_records)(records)
     assert records or reasons
     for reason in reasons:
         reason.encode()
@@ -107,17 +110,17 @@ def test_any_value_in_any_place_is_refused_or_a_valid_record(target, tmp_path, d
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_unchanged_file_is_taken_whole(target, tmp_path, monkeypatch):
-    from launchkit.benchmarks import fuzz_targets, fuzz_timelines, fuzz_traces
+    from launchkit.benchmarks import fuzz_mutations, fuzz_targets, fuzz_timelines, fuzz_traces
 
-    for name in ("mutated", "damaged", "_changed"):
-        monkeypatch.setattr(fuzz_targets, name, lambda rng, content: content)
+    for module, name in itertools.product((fuzz_mutations, fuzz_targets), ("mutated", "damaged")):
+        monkeypatch.setattr(module, name, lambda rng, content: content)
+    monkeypatch.setattr(fuzz_targets, "_changed", lambda rng, content: content)
     monkeypatch.setattr(fuzz_timelines, "damaged", lambda rng, content: content)
     monkeypatch.setattr(fuzz_timelines, "_changed", lambda rng: fuzz_timelines.export())
     compact = jsonio.dumps_python_compact
     monkeypatch.setattr(fuzz_traces, "_changed", lambda rng, content, exact: compact(content))
-    monkeypatch.setattr(
-        fuzz_targets, "spelled", lambda rng, content: jsonio.dumps_python_compact(content)
-    )
+    for module in (fuzz_mutations, fuzz_targets):
+        monkeypatch.setattr(module, "spelled", lambda rng, content: compact(content))
     counts = Counts(target)
     inputs = 30 if target in RECORDS else 6
     for number in range(inputs):
