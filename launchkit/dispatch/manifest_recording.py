@@ -14,8 +14,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launchkit import settings
 from launchkit.dispatch import describing, launch_notes
@@ -32,12 +31,10 @@ from launchkit.dispatch.manifest import (
     read_manifest,
     why_refused,
 )
+from launchkit.dispatch.stopping import Stoppable
 from launchkit.errors import BadDocumentError, LaunchkitError, UsageError
 from launchkit.printing import printable
 from launchkit.store import files
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 logger = logging.getLogger("launchkit")
 
@@ -49,7 +46,7 @@ _TOLD_APART = 4
 """Times the limit: up to so many kinds are told apart, so that each is counted once."""
 
 
-class record_manifest:  # noqa: N801 - reads as a function, and as a context manager
+class record_manifest(Stoppable):  # noqa: N801 - reads as a function, and as a context manager
     """Record each new kind of launch into a manifest, from here on or within a block.
 
     A kind is what Triton compiles anew for, or a config is chosen by: kernel, dtypes, alignment
@@ -102,17 +99,6 @@ class record_manifest:  # noqa: N801 - reads as a function, and as a context man
         launch_notes.end(self._note)
         atexit.unregister(self.stop)
         self.write()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def write(self) -> bool:
         """Write what is not yet in the file; False, with a warning, if that is impossible now."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 from launchkit.dispatch import config_counts, counting, launcher, op_plans
 from launchkit.dispatch.config_counts import InexactUse
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from launchkit.dispatch.stopping import Stoppable
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ def stats(*, reset: bool = False) -> LaunchStats:
     )
 
 
-class count_launches:  # noqa: N801 - reads as a function, and as a context manager
+class count_launches(Stoppable):  # noqa: N801 - reads as a function, and as a context manager
     """Count the fast launches of the Python core too, from here on or within a block.
 
     ``stats()`` has the counts. Costs each launch of that core about a microsecond, and nothing
@@ -225,14 +223,3 @@ class count_launches:  # noqa: N801 - reads as a function, and as a context mana
             self._counts = False
             if counting.end():
                 launcher.relink_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()

@@ -13,17 +13,14 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch import variants
 from launchkit.dispatch.layers import autotune_key, kernel_name, labelled_autotune_key
+from launchkit.dispatch.stopping import Stoppable
 from launchkit.dispatch.variants import ArgumentChange
 from launchkit.errors import UnexpectedCompileError, UsageError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 logger = logging.getLogger("launchkit")
 
@@ -52,7 +49,7 @@ class CompileEvent:
         return f"{self.kind} of {self.kernel}: {cause}"
 
 
-class watch_compiles:  # noqa: N801 - reads as a function, and as a context manager
+class watch_compiles(Stoppable):  # noqa: N801 - reads as a function, and as a context manager
     """Watch for compilations and tunings from here on, or within a block.
 
     Call it where a program has warmed up and begins to serve: from there each compilation and
@@ -89,17 +86,6 @@ class watch_compiles:  # noqa: N801 - reads as a function, and as a context mana
             if self in _watches:
                 _watches.remove(self)
                 _take_out()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _see(self, event: CompileEvent) -> None:
         with _lock:

@@ -6,8 +6,9 @@ nothing that a file does not say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -126,6 +127,28 @@ def attempt(source: str, make: Callable[[], TunedRecord]) -> Found | Skipped:
 
 
 Findings: TypeAlias = Iterator["Found | Skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The entries of one file, and what makes a record of one; it raises RefusedError."""
+
+    entries: Mapping[str, object]
+    make: Callable[[str, object], TunedRecord]
+
+
+def each_entry(paths: Iterable[Path], opened: Callable[[Path], Opened]) -> Findings:
+    """Yield what becomes of each entry of each file; one that ``opened`` refuses is left out whole."""
+    for path in paths:
+        try:
+            found = opened(path)
+        except RefusedError as refusal:
+            yield Skipped(shortened(str(path)), str(refusal))
+            continue
+        if not found.entries:
+            yield Skipped(shortened(str(path)), "it has no entries")
+        for name, entry in found.entries.items():
+            yield attempt(f"{path}: {name}", partial(found.make, name, entry))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ from launchkit.store.foreign.base import (
     Findings,
     ForeignContext,
     Format,
+    Opened,
     RefusedError,
-    Skipped,
-    attempt,
-    shortened,
+    each_entry,
 )
 from launchkit.store.foreign.files import files_at, load, mapping
 from launchkit.store.foreign.text import printed_values, strings_of, typed
@@ -32,6 +31,7 @@ from launchkit.store.foreign.values import (
     launch_key,
     measured,
     record,
+    split_key,
     toolchain,
     untimed,
 )
@@ -43,19 +43,13 @@ _PLACES = {name: re.compile(rf"{name}_(.+)") for name in ("triton", "gpu", "cuda
 
 def read(path: Path, context: ForeignContext) -> Findings:
     """Yield a record per entry of the context's kernel."""
-    for file in files_at(path, "cache.json"):
-        try:
-            place = _place(file, context)
-            content = load(file)
-            entries = mapping(content.get("cache"), "its cache")
-        except RefusedError as refusal:
-            yield Skipped(shortened(str(file)), str(refusal))
-            continue
-        if not entries:
-            yield Skipped(shortened(str(file)), "it has no entries")
-        for key, config in entries.items():
-            make = partial(_record, content, key, config, place, context)
-            yield attempt(f"{file}: {key}", make)
+    return each_entry(files_at(path, "cache.json"), partial(_opened, context))
+
+
+def _opened(context: ForeignContext, file: Path) -> Opened:
+    place, content = _place(file, context), load(file)
+    entries = mapping(content.get("cache"), "its cache")
+    return Opened(entries, partial(_record, content, place, context))
 
 
 def _place(file: Path, context: ForeignContext) -> Mapping[str, str]:
@@ -89,24 +83,22 @@ def _folders(file: Path) -> tuple[str, ...]:
 
 def _record(
     content: Mapping[str, object],
-    key: str,
-    config: object,
     place: Mapping[str, str],
     context: ForeignContext,
+    key: str,
+    config: object,
 ) -> TunedRecord:
     names = _key_names(content, context)
-    parts = strings_of(key)
-    if len(parts) < len(names):
-        raise RefusedError(f"its key has {len(parts)} parts, fewer than the key arguments {names}")
+    parts, dtypes = split_key(names, strings_of(key))
     typed_parts = [
         key_value(name, typed(name, _key_type(name, context), part))
-        for name, part in zip(names, parts, strict=False)
+        for name, part in zip(names, parts, strict=True)
     ]
     tuned = _tuned(content, key, _identity(config, context), context)
     return record(
         context,
         triton=toolchain(context, place.get("triton")),
-        key=launch_key(typed_parts, dtypes_in_order(context, parts[len(names) :])),
+        key=launch_key(typed_parts, dtypes_in_order(context, dtypes)),
         configs=[tuned],
         chosen=tuned.config,
     )

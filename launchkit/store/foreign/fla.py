@@ -18,10 +18,9 @@ from launchkit.store.foreign.base import (
     Findings,
     ForeignContext,
     Format,
+    Opened,
     RefusedError,
-    Skipped,
-    attempt,
-    shortened,
+    each_entry,
 )
 from launchkit.store.foreign.files import files_at, load, mapping, sequence
 from launchkit.store.foreign.values import (
@@ -30,63 +29,54 @@ from launchkit.store.foreign.values import (
     launch_key,
     named_config,
     record,
+    split_key,
     toolchain,
     untimed,
 )
 
 NAME = "fla"
+_FOR_ANY = "default_config"
 
 
 def read(path: Path, context: ForeignContext) -> Findings:
     """Yield a record per entry of the context's kernel."""
+    return each_entry(files_at(path, ".json"), partial(_opened, context))
+
+
+def _opened(context: ForeignContext, file: Path) -> Opened:
     assert context.kernel is not None
     function = context.kernel.name.rpartition(".")[2]
-    for file in files_at(path, ".json"):
-        try:
-            content, entries = _opened(file, function)
-        except RefusedError as refusal:
-            yield Skipped(shortened(str(file)), str(refusal))
-            continue
-        if content.get("default_config") is not None:
-            yield Skipped(
-                shortened(f"{file}: default_config"), "it is for any key, and a record is for one"
-            )
-        if not entries:
-            yield Skipped(shortened(str(file)), "it has no entries")
-        for digest, entry in entries.items():
-            yield attempt(f"{file}: {digest}", partial(_record, digest, entry, content, context))
-
-
-def _opened(file: Path, function: str) -> tuple[dict[str, object], dict[str, object]]:
-    """Return a file's content and its entries."""
     content = load(file)
     named = content.get("kernel_name", file.stem)
     if named != function:
         raise RefusedError(f"it is of the function {named!r}, not of {function}")
     if "autotune_entries" not in content:
         raise RefusedError("it has no entries with a key, but a config for any key alone")
-    return content, mapping(content["autotune_entries"], "its list of entries")
+    entries = mapping(content["autotune_entries"], "its list of entries")
+    if content.get(_FOR_ANY) is not None:
+        entries = {_FOR_ANY: content[_FOR_ANY], **entries}
+    return Opened(entries, partial(_record, content, context))
 
 
 def _record(
-    digest: str,
-    entry: object,
     content: Mapping[str, object],
     context: ForeignContext,
+    digest: str,
+    entry: object,
 ) -> TunedRecord:
+    if digest == _FOR_ANY:
+        raise RefusedError("it is for any key, and a record is for one")
     fields = mapping(entry, "the entry")
     parts = sequence(fields.get("autotune_key"), "its key")
     if key_digest(parts) != digest:
         raise RefusedError("its md5 is not that of its key")
     names = context.keys or ()
-    if len(parts) < len(names):
-        raise RefusedError(f"its key has {len(parts)} parts, fewer than the {len(names)} arguments")
-    values = [key_value(name, part) for name, part in zip(names, parts, strict=False)]
+    values, dtypes = split_key(names, parts)
     config = named_config(mapping(fields.get("config"), "its config"))
     return record(
         context,
         triton=toolchain(context, content.get("triton_version")),
-        key=launch_key(values, dtypes_in_order(context, parts[len(names) :])),
+        key=launch_key(map(key_value, names, values), dtypes_in_order(context, dtypes)),
         configs=[untimed(config, NAME)],
         chosen=config,
     )

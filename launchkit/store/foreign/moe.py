@@ -17,10 +17,9 @@ from launchkit.store.foreign.base import (
     Findings,
     ForeignContext,
     Format,
+    Opened,
     RefusedError,
-    Skipped,
-    attempt,
-    shortened,
+    each_entry,
 )
 from launchkit.store.foreign.files import files_at, load, mapping
 from launchkit.store.foreign.moe_names import MoeName, served_names
@@ -45,20 +44,14 @@ _TRITONS_OWN = {"num_ctas": 1}
 
 def read(flavour: str, path: Path, context: ForeignContext) -> Findings:
     """Yield a record per token count of one file, or of a tree's files of one name."""
-    single = not path.is_dir()
-    for file in files_at(path, ".json"):
-        try:
-            name = _name(file, context, single)
-            content = load(file)
-        except RefusedError as refusal:
-            yield Skipped(shortened(str(file)), str(refusal))
-            continue
-        triton = content.pop("triton_version", _folder_version(file))
-        if not content:
-            yield Skipped(shortened(str(file)), "it has no entries")
-        for count, config in content.items():
-            make = partial(_record, flavour, name, count, config, triton, context)
-            yield attempt(f"{file}: {count}", make)
+    opened = partial(_opened, flavour, context, single=not path.is_dir())
+    return each_entry(files_at(path, ".json"), opened)
+
+
+def _opened(flavour: str, context: ForeignContext, file: Path, *, single: bool) -> Opened:
+    name, content = _name(file, context, single), load(file)
+    triton = content.pop("triton_version", _folder_version(file))
+    return Opened(content, partial(_record, flavour, name, triton, context))
 
 
 def _name(file: Path, context: ForeignContext, single: bool) -> MoeName:
@@ -80,10 +73,10 @@ def _folder_version(file: Path) -> str | None:
 def _record(
     flavour: str,
     name: MoeName,
-    count: str,
-    config: object,
     triton: object,
     context: ForeignContext,
+    count: str,
+    config: object,
 ) -> TunedRecord:
     if not COUNT.fullmatch(count):
         raise RefusedError(f"{count!r} is no number of tokens")

@@ -26,6 +26,7 @@ from launchkit.store.foreign.values import (
     method_of,
     named_config,
     record,
+    split_key,
     toolchain,
 )
 
@@ -50,14 +51,10 @@ def _check_kernel(file: Path, context: ForeignContext) -> None:
 def _record(file: Path, context: ForeignContext) -> TunedRecord:
     _check_kernel(file, context)
     content = load(file)
-    parts = sequence(content.get("key"), "its key")
     names = context.keys or ()
-    if len(parts) < len(names):
-        raise RefusedError(
-            f"its key has {len(parts)} parts, fewer than the {len(names)} key arguments"
-        )
-    dtypes = dtypes_in_order(context, parts[len(names) :])
-    values = [key_value(name, part) for name, part in zip(names, parts, strict=False)]
+    parts, given = split_key(names, sequence(content.get("key"), "its key"))
+    dtypes = dtypes_in_order(context, given)
+    values = [key_value(name, part) for name, part in zip(names, parts, strict=True)]
     method = method_of(context, NAME)
     timings = sequence(content.get("configs_timings"), "its list of timings")
     return record(

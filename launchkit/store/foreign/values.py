@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from launchkit.configs import IMPORTED, ConfigIdentity, TunedConfig, TunedRecord, choose, identify
 from launchkit.errors import UnfingerprintableError, UsageError
@@ -15,6 +16,8 @@ from launchkit.store.foreign.base import OPTIONS, ForeignContext, RefusedError
 
 FIELDS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
 """What a Triton config has besides its keyword arguments."""
+PartT = TypeVar("PartT")
+
 _DTYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+\-]{0,63}")
 
@@ -64,6 +67,17 @@ def named_config(entry: Mapping[str, object]) -> ConfigIdentity:
             f"a config has {', '.join(map(repr, sorted(unknown)))}, which is not known"
         )
     return config_identity(kwargs, {name: entry.get(name) for name in FIELDS})
+
+
+def split_key(
+    names: Sequence[str], parts: Sequence[PartT]
+) -> tuple[Sequence[PartT], Sequence[PartT]]:
+    """Return a key's values, as many as there are ``names``, and the dtypes that follow them."""
+    if len(parts) < len(names):
+        raise RefusedError(
+            f"its key has {len(parts)} parts, fewer than the {len(names)} key arguments"
+        )
+    return parts[: len(names)], parts[len(names) :]
 
 
 def dtypes_in_order(
