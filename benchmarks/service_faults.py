@@ -7,19 +7,20 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from launchkit import clock
+from launchkit import clock, jsonio
 from launchkit.benchmarks import service_records
+from launchkit.benchmarks.service_load import etags
 from launchkit.benchmarks.service_postgres import PrivatePostgres
 from launchkit.benchmarks.service_servers import NAMESPACE, Replica, Service
 from launchkit.service import protocol, signing
 
 WRITERS = 8
-_SLOWEST_S = 60.0
+_SLOWEST_S, _PAUSE_S = 60.0, 0.02
 
 
 @dataclass
@@ -171,8 +172,7 @@ def _write(
         start_ns = clock.now_ns()
         status = put(replica, token, number)
         written.note(number, status, _since_s(start_ns))
-        if status not in ("200", "201"):
-            stop.wait(0.05)
+        stop.wait(_PAUSE_S)
 
 
 def put(replica: Replica, token: str, number: int) -> str:
@@ -188,13 +188,19 @@ def put(replica: Replica, token: str, number: int) -> str:
     return str(status)
 
 
-def missing(service: Service, numbers: list[int]) -> list[int]:
+def missing(service: Service, numbers: Sequence[int]) -> list[int]:
     """Return those of these numbers whose record is not stored as it was put."""
-    lost = []
-    for number in numbers:
-        record = service_records.record(number)
-        path = f"{protocol.record_path(NAMESPACE, record)}?toolchain={record.toolchain.triton}"
-        replica = service.replicas[number % len(service.replicas)]
-        if replica.ask("GET", path, service.token("read")) != (200, signing.body(record)):
-            lost.append(number)
+    lost: list[int] = []
+    for start in range(0, len(numbers), protocol.LOOKUP_LIMIT):
+        batch = numbers[start : start + protocol.LOOKUP_LIMIT]
+        made = [service_records.record(number) for number in batch]
+        wanted = [protocol.wanted_record(record.identity).model_dump() for record in made]
+        replica = service.replicas[start // protocol.LOOKUP_LIMIT % len(service.replicas)]
+        status, body = replica.ask(
+            "POST", protocol.lookup_path(NAMESPACE), service.token("read"),
+            jsonio.dumps_compact({"wanted": wanted}), Content_Type="application/json",
+        )  # fmt: skip
+        found = etags(body) if status == 200 else [None] * len(made)
+        right = [signing.etag(signing.body(record)) for record in made]
+        lost += [n for n, one, other in zip(batch, found, right, strict=True) if one != other]
     return lost

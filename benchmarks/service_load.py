@@ -160,10 +160,10 @@ class Pool:
 
     def batch(self, rng: random.Random) -> Ask:
         """Ask for ``BATCH`` records at once."""
-        data, etags = rng.choice(self._batches)
+        data, right = rng.choice(self._batches)
         if rng.randrange(_CHECKED):
             return Ask(data)
-        return Ask(data, check=lambda body: _etags(body) == etags)
+        return Ask(data, check=lambda body: etags(body) == right)
 
     def _made(self, number: int) -> _Stored:
         record = service_records.record(number)
@@ -191,7 +191,7 @@ def _digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def _etags(body: bytes) -> Sequence[str | None]:
+def etags(body: bytes) -> Sequence[str | None]:
     """Return the digests of the documents in an answer to a lookup; None for a missing one."""
     answers = protocol.LookupAnswers.model_validate_json(body).answers
     return [

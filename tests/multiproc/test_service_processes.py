@@ -75,6 +75,8 @@ def test_no_acknowledged_write_is_lost(service, postgres, numbers, fault) -> Non
     row = service_faults.row(service, fault, causes[fault], 1, numbers)
     assert row["ok"], row
     assert row["acknowledged"] >= service_faults.WRITERS
+    never_written = numbers.take()
+    assert service_faults.missing(service, [never_written]) == [never_written]
 
 
 @pytest.fixture(scope="module")
