@@ -7,6 +7,7 @@ for tests.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,20 @@ _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
 _DEVICE_POLICIES = ("exact", "compatible")
 _TOOLCHAIN_POLICIES = ("exact", "minor", "any")
+
+
+@dataclass(frozen=True)
+class ProfileRequest:
+    """What a process is to capture of itself, and into which directory."""
+
+    how: Literal["launches", "torch", "samples"]
+    directory: str
+    rate_hz: int = 0
+    """How often a sampler looks; 0 where there is none."""
+
+    def text(self) -> str:
+        """Return it as LAUNCHKIT_PROFILE has it."""
+        return f"{self.how}{f'@{self.rate_hz}' if self.rate_hz else ''}:{self.directory}"
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,8 @@ class Settings:
     """LAUNCHKIT_INSTALL_INCLUDE: patterns of the kernels that LAUNCHKIT_INSTALL covers."""
     install_exclude: tuple[str, ...]
     """LAUNCHKIT_INSTALL_EXCLUDE: patterns of those that it leaves out."""
+    profile: ProfileRequest | None
+    """LAUNCHKIT_PROFILE: what `launchkit profile` asks of the processes that it starts."""
     database: str | None = field(repr=False)
     """LAUNCHKIT_DATABASE: the database of `launchkit serve`; None is a file of the user's."""
     compiler: str | None
@@ -98,6 +115,24 @@ def _number(name: str, default: int, low: int, high: int) -> int:
             f"{name}={text!r} is no whole number from {low} to {high}. Set it to one.", name=name
         )
     return number
+
+
+_PROFILE = re.compile(r"(launches|torch|samples@(?P<rate>[1-9]\d{0,5})):(?P<directory>.+)")
+
+
+def _profile(name: str) -> ProfileRequest | None:
+    text = os.environ.get(name, "")
+    found = _PROFILE.fullmatch(text)
+    if text and found is None:
+        raise UsageError(
+            f"{name}={text!r} asks for nothing known. Leave it to `launchkit profile` to set it, or "
+            "set it to launches: and a directory.",
+            name=name,
+        )
+    if found is None:
+        return None
+    how: Any = found[1].split("@")[0]
+    return ProfileRequest(how, found["directory"], int(found["rate"] or 0))
 
 
 # The database's URL has its password.
@@ -166,6 +201,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "install": ("LAUNCHKIT_INSTALL", lambda name: _flag(name) if name in os.environ else None),
     "install_include": ("LAUNCHKIT_INSTALL_INCLUDE", lambda name: _patterns(name) or ("*",)),
     "install_exclude": ("LAUNCHKIT_INSTALL_EXCLUDE", _patterns),
+    "profile": ("LAUNCHKIT_PROFILE", _profile),
     "database": ("LAUNCHKIT_DATABASE", lambda name: os.environ.get(name) or None),
     "compiler": ("CC", lambda name: os.environ.get(name) or None),
 }
@@ -222,6 +258,26 @@ def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
 def installs_on_import() -> bool:
     """Tell whether LAUNCHKIT_INSTALL is on, without fixing the other settings yet."""
     return _flag("LAUNCHKIT_INSTALL")
+
+
+def profile_request() -> ProfileRequest | None:
+    """Return what LAUNCHKIT_PROFILE asks for, without fixing the other settings yet."""
+    return _profile("LAUNCHKIT_PROFILE")
+
+
+def profiled_environment(
+    request: ProfileRequest | None, hook: str, changes: Mapping[str, str]
+) -> dict[str, str]:
+    """Return this process's environment for a program to be captured.
+
+    Its Python finds ``hook``, the folder of a sitecustomize, before anything else.
+    """
+    found = {**os.environ, **changes}
+    if request is not None:
+        found["LAUNCHKIT_PROFILE"] = request.text()
+        behind = found.get("PYTHONPATH")
+        found["PYTHONPATH"] = os.pathsep.join([hook, behind] if behind else [hook])
+    return found
 
 
 def install_in_children(include: Sequence[str], exclude: Sequence[str]) -> None:

@@ -57,6 +57,8 @@ def report(checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, settings.ProfileRequest):
+        return value.text()
     return list(value) if isinstance(value, tuple) else value
 
 

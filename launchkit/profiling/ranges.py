@@ -104,14 +104,33 @@ def _is_tracing() -> bool:
     return compiler is not None and compiler.is_dynamo_compiling()
 
 
-def set_range_slot(callbacks: tuple[RangeCallback, RangeCallback] | None) -> None:
+def set_range_slot(
+    callbacks: tuple[RangeCallback, RangeCallback] | None, slot: str = "recorder"
+) -> None:
     """Call ``callbacks`` (enter, exit) for each range on its own thread; None ends it.
 
-    Exit may also be called for a range that was entered before the callbacks were set.
+    Each ``slot`` has callbacks of its own. Exit may also be called for a range that was entered
+    before the callbacks were set.
     """
     global _on_enter, _on_exit
-    _on_enter, _on_exit = callbacks or (_ignore, _ignore)
-    _install(_plain_ends if callbacks is None else (_enter_observed, _exit_observed))
+    _slots.pop(slot, None)
+    if callbacks is not None:
+        _slots[slot] = callbacks
+    pairs = tuple(_slots.values())
+    _on_enter = _each_of([enter for enter, _ in pairs])
+    _on_exit = _each_of([leave for _, leave in reversed(pairs)])
+    _install((_enter_observed, _exit_observed) if pairs else _plain_ends)
+
+
+def _each_of(callbacks: list[RangeCallback]) -> RangeCallback:
+    if len(callbacks) < 2:
+        return callbacks[0] if callbacks else _ignore
+
+    def call_each(entered: annotate) -> None:
+        for callback in callbacks:
+            callback(entered)
+
+    return call_each
 
 
 def _check(name: object, layer: object, op: object) -> None:
@@ -226,6 +245,7 @@ _absent_ends: tuple[_Enter, _Exit] = (annotate.__enter__, annotate.__exit__)
 _plain_ends = _absent_ends
 _on_enter: RangeCallback = _ignore
 _on_exit: RangeCallback = _ignore
+_slots: dict[str, tuple[RangeCallback, RangeCallback]] = {}
 _push: Callable[[object], object]
 _pop: Callable[[], object]
 _make_attributes: Callable[..., object]

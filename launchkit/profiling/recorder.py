@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from launchkit import hostonly
 from launchkit.dispatch import launcher
 from launchkit.errors import UsageError
-from launchkit.profiling import ranges
+from launchkit.profiling import background, ranges
 from launchkit.profiling.core_recording import CoreRecording
 from launchkit.profiling.facts import of_this_process
 from launchkit.profiling.launch_profile import LaunchProfile
@@ -57,6 +57,7 @@ def profile_launches(
             raise UsageError(
                 f"{name}={number!r} is not a number of launches. Pass 1 or more.", **{name: number}
             )
+    background.give_way()
     if not _recording_lock.acquire(blocking=False):
         raise UsageError(
             "launches are already being recorded. Use one profile_launches around both parts, "

@@ -65,6 +65,8 @@ def report_document(analysis: Analysis, what_if: pl.DataFrame | None = None) -> 
         "sync": rows_of(analysis.sync),
         "cold": rows_of(analysis.cold.head(LONGEST)),
         "what_if": [] if what_if is None else rows_of(what_if),
+        "python": rows_of(analysis.python),
+        "frames": rows_of(analysis.frames),
         "launch_latency": launch_latency(analysis.calls),
         "omitted": _omitted(analysis),
         "warnings": list(analysis.warnings),

@@ -28,6 +28,8 @@ COLORS: Mapping[str, str] = {
 }
 """A color for each thing, the same in every plot."""
 
+_PALETTE = tuple(dict.fromkeys(COLORS.values()))
+
 _MOST = 40
 """Bars in a plot; the tables have the rest."""
 
@@ -35,7 +37,13 @@ _MOST = 40
 def figures(document: Document) -> list[Figure]:
     """Return the plots that a document has something for, each with ``id``, ``title``, ``note``,
     ``data`` and ``layout``."""
-    made = (_host_time(document), _idle(document), _latency(document), _steps(document))
+    made = (
+        _host_time(document),
+        _python(document),
+        _idle(document),
+        _latency(document),
+        _steps(document),
+    )
     return [figure for figure in made if figure is not None]
 
 
@@ -82,6 +90,27 @@ def _stacks(rows: Sequence[Row]) -> dict[str, list[float]]:
     pairs = zip(found["calls"], found["queue full"], strict=True)
     found["calls"] = [max(0.0, calls - stalls) for calls, stalls in pairs]
     return found
+
+
+def _python(document: Document) -> Figure | None:
+    """What Python was doing in each range, stacked to 100 %."""
+    rows = document["python"]
+    labels = list(dict.fromkeys(_place(row) for row in rows))[:_MOST]
+    if not labels:
+        return None
+    shares = {(row["name"], _place(row)): 100 * row["share"] for row in rows}
+    data = [
+        {**_bars(name, labels, [shares.get((name, label), 0.0) for label in labels]),
+         "marker": {"color": _PALETTE[number % len(_PALETTE)]}}
+        for number, name in enumerate(dict.fromkeys(row["name"] for row in rows))
+    ]  # fmt: skip
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"type": "category"},
+        "yaxis": {"title": {"text": "% of samples"}, "range": [0, 100]},
+    }
+    note = "By the innermost frame that is known; the intervals are in the table."
+    return _figure("python", "Python by range", note, data, layout)
 
 
 def _idle(document: Document) -> Figure | None:

@@ -214,6 +214,30 @@ VIEWS = (
         lambda document: list(document["kernels"]),
     ),
     View(
+        "python", "Python by range",
+        "Share of the samples taken in a range, inner ranges included; low and high: 95 % interval.",
+        (
+            Column("range", _place, "text", folds=True), Column("doing", _of("name"), "text"),
+            Column("samples", _of("count"), "count"), Column("of", _of("of"), "count", room=100),
+            Column("share", _of("share"), "percent"), Column("low", _of("low"), "percent"),
+            Column("high", _of("high"), "percent"),
+        ),
+        lambda document: list(document["python"]),
+    ),
+    View(
+        "frames", "Frames by range",
+        "The innermost Python frames of the samples, the most frequent of each range.",
+        (
+            Column("range", _place, "text", folds=True),
+            Column("frame", _of("name"), "text", folds=True),
+            Column("doing", _of("bucket"), "text", room=130),
+            Column("samples", _of("count"), "count"), Column("share", _of("share"), "percent"),
+            Column("low", _of("low"), "percent", room=100),
+            Column("high", _of("high"), "percent", room=100),
+        ),
+        lambda document: list(document["frames"]),
+    ),
+    View(
         "sync", "Waits for the GPU",
         "µs; GPU active: how much of it any GPU executed something.",
         (
@@ -245,7 +269,9 @@ def headline(document: Document) -> str:
     """Return what a report is of, in one line."""
     source = document["source"]
     made_by = " ".join(part for part in (source["product"], source["version"]) if part)
-    parts = [source["path"], made_by or source["format"], f"{document['span_ns'] / 1e6:,.1f} ms"]
+    parts = [source["path"], made_by or source["format"]]
+    if document["span_ns"]:
+        parts.append(f"{document['span_ns'] / 1e6:,.1f} ms")
     if source["host_only"]:
         parts.append("host only: no GPU work was captured")
     return " · ".join(parts)

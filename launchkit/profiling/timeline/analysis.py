@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from launchkit.profiling.timeline import attribution, cold, gaps, layers, ranks, stalls, steps
+from launchkit.profiling.timeline import (
+    attribution,
+    cold,
+    gaps,
+    layers,
+    ranks,
+    samples,
+    stalls,
+    steps,
+)
 from launchkit.profiling.timeline.intervals import covered_between, unions
 from launchkit.profiling.timeline.linked import Linked, link
 from launchkit.profiling.timeline.model import Timeline
@@ -28,7 +37,8 @@ class Analysis:
     ``stalls`` (``stalls.stall_table``), ``cold`` (``cold.cold_launches``), ``sync``
     (``sync_table``), ``gaps`` and ``idle`` (``gaps.Gaps``, with the ``domain`` and ``range`` of
     each gap and ``step_ns``, the idle time within the steps divided by their number),
-    ``verdicts`` (``verdicts.verdicts``). ``calls`` holds each call that counts, with its figures,
+    ``verdicts`` (``verdicts.verdicts``), ``python`` and ``frames`` (``samples.bucket_table`` and
+    ``frame_table``). ``calls`` holds each call that counts, with its figures,
     ``gpu`` the timeline's GPU work with the ``call_id`` that started it.
 
     ``processes`` (``ranks.process_table``) compares processes, where there are several.
@@ -53,6 +63,8 @@ class Analysis:
     devices: pl.DataFrame
     processes: pl.DataFrame
     verdicts: pl.DataFrame
+    python: pl.DataFrame
+    frames: pl.DataFrame
     warnings: tuple[str, ...] = ()
 
 
@@ -65,6 +77,9 @@ def analyse(timeline: Timeline, *, step_range: str | None = None) -> Analysis:
     Raises:
         UsageError: no closed range is called ``step_range``.
     """
+    whole = timeline
+    if timeline.source.format == "py-spy":
+        timeline = samples.without_times(timeline)
     linked = link(timeline)
     calls = cold.mark_cold(stalls.with_stalls(linked), linked.overheads)
     nesting = attribution.nested_ranges(linked)
@@ -95,7 +110,9 @@ def analyse(timeline: Timeline, *, step_range: str | None = None) -> Analysis:
             host_only=timeline.source.host_only,
             uncertainty_ns=timeline.source.calibration.get("range_uncertainty_ns", 0.0),
         ),
-        warnings=(*timeline.warnings, *_warnings(timeline, nesting, linked, calls)),
+        python=samples.bucket_table(whole),
+        frames=samples.frame_table(whole),
+        warnings=(*timeline.warnings, *_warnings(timeline, nesting, linked, calls), *_short(whole)),
     )
 
 
@@ -184,6 +201,12 @@ def device_table(gpu: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     idle = pl.col("span_ns") - pl.col("busy_ns")
     return work.join(spans, on="device").with_columns(idle_ns=idle).sort("device")
+
+
+def _short(timeline: Timeline) -> list[str]:
+    short = samples.short_ranges(timeline) if timeline.samples.height else 0
+    told = "ranges are shorter than what the sampler's clock may be off: samples may miss them"
+    return [f"{short} {told}"] if short else []
 
 
 def _length() -> pl.Expr:

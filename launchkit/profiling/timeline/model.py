@@ -20,7 +20,7 @@ import polars as pl
 from launchkit.errors import UsageError
 from launchkit.profiling.timeline.counts import RowCounts
 
-Format = Literal["nsys-sqlite", "nsys-parquet", "nsys-arrow", "chrome", "launchkit"]
+Format = Literal["nsys-sqlite", "nsys-parquet", "nsys-arrow", "chrome", "launchkit", "py-spy"]
 
 RANGE_KINDS = pl.Enum(["push_pop", "start_end", "mark"])
 CALL_KINDS = pl.Enum(

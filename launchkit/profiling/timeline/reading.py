@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launchkit.errors import TimelineError
-from launchkit.profiling import profile_file
+from launchkit.profiling import profile_file, pyspy, samples_file
 from launchkit.profiling.timeline.chrome import read_chrome
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.nsys import read_nsys
 from launchkit.profiling.timeline.nsys_tables import Progress
 from launchkit.profiling.timeline.own import read_own
+from launchkit.profiling.timeline.sampled import read_pyspy, read_samples
 
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"
@@ -25,15 +26,15 @@ _HEAD_BYTES = 4096
 _START_BYTES = 64
 _EXPORT = "Export it with: nsys export -t sqlite"
 _REPORTS = (".nsys-rep", ".qdrep")
-_FORMATS = "an Nsight Systems export, a PyTorch trace or a launchkit profile"
+_FORMATS = "an Nsight Systems export, a PyTorch trace, a launchkit profile or samples of py-spy"
 
 
 def read_timeline(path: str | os.PathLike[str], progress: Progress | None = None) -> Timeline:
     """Return the timeline of the capture in ``path``.
 
     An Nsight Systems export (SQLite, or a directory of parquet or arrow tables), a chrome trace
-    (JSON, plain or gzip), or a saved profile. ``progress`` is told, after every piece, what is read, how much of it so
-    far and in all (rows or bytes). The capture is never written to. Raises TimelineError, which says
+    (JSON, plain or gzip), a saved profile, or samples of py-spy. ``progress`` is told, after every
+    piece, what is read, how much of it so far and in all (rows or bytes). The capture is never written to. Raises TimelineError, which says
     what to do, for whatever cannot be read.
     """
     place = Path(path)
@@ -49,6 +50,10 @@ def _reader(path: Path, head: bytes) -> Callable[[Path, Progress | None], Timeli
         return read_nsys
     if profile_file.is_profile(_unzipped(head)):
         return read_own
+    if samples_file.is_samples(_unzipped(head)):
+        return read_samples
+    if pyspy.is_trace(head) or pyspy.is_speedscope(head) or pyspy.is_raw(head):
+        return read_pyspy
     if _is_json(head):
         return read_chrome
     raise _unknown(path)
