@@ -227,7 +227,8 @@ def nsys(tmp_path, monkeypatch):
     """A stand-in for nsys on the PATH, of a version; returns the words of each call so far."""
     log = tmp_path / "calls"
 
-    def made(version="2025.3.2", sample=str(captures.nsys_sample())):
+    def made(version="2025.3.2", sample=None):
+        sample = str(captures.nsys_sample()) if sample is None else sample
         path = tmp_path / "bin" / "nsys"
         path.parent.mkdir()
         text = NSYS.format(python=sys.executable, log=str(log), version=version, sample=sample)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import random
 
 import pytest
@@ -44,7 +45,7 @@ def test_offset_is_found_to_within_what_it_says() -> None:
 def test_marks_run_in_functions_of_their_own_names_one_after_the_other() -> None:
     marks = leave_marks(100_000, first=30)
     assert [mark.number for mark in marks] == list(range(30, 30 + len(marks)))
-    assert all(one.end_ns < other.start_ns for one, other in zip(marks, marks[1:], strict=False))
+    assert all(one.end_ns < other.start_ns for one, other in itertools.pairwise(marks))
     assert all(mark.end_ns - mark.start_ns >= 240_000 for mark in marks)
     assert number_of("launchkit_clock_mark_31 (x.py:1)") == 31
     assert number_of("not_launchkit_clock_mark_31 (x.py:1)") is None
