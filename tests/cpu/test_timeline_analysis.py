@@ -148,5 +148,5 @@ def test_equal_correlations_of_two_processes_stay_apart():
 def test_an_empty_timeline_gives_empty_tables():
     made = analyse(Timeline(Source("x", "chrome")))
     frames = [value for value in vars(made).values() if isinstance(value, pl.DataFrame)]
-    assert len(frames) == 17
+    assert len(frames) == 18
     assert not any(frame.height for frame in frames)

@@ -12,7 +12,7 @@ from launchkit.errors import UsageError
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import TABLES, Source, Timeline, table_of
 
-_TIMES = ("start_ns", "end_ns", "time_ns")
+_TIMES = ("start_ns", "end_ns", "time_ns", "seen_ns")
 
 
 def taken_together(timelines: Sequence[Timeline]) -> list[list[Timeline]]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from launchkit.profiling.samples_schema import SamplesDocument
 
 DOMAIN = "launchkit"
+_LATE = 3
+"""Intervals for which a sampler may be late where the machine is busy."""
 
 
 def read_samples(path: Path, progress: Progress | None = None) -> Timeline:
@@ -101,9 +103,17 @@ def _samples(document: SamplesDocument) -> pl.DataFrame:
     columns = document.samples.model_dump()
     frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
     interval_ns = round(1e9 / document.sampler.rate_hz)
-    each = frame.with_columns(seen_ns="time_ns", at=pl.int_ranges(pl.col("count"))).explode("at")
-    each = each.with_columns(time_ns=pl.col("time_ns") + pl.col("at") * interval_ns)
-    return each.drop("count", "at").join(table, on="stack", how="left", maintain_order="left")
+    each = frame.with_columns(
+        at=pl.int_ranges(pl.col("count")), sure=(pl.col("count") - _LATE - 1).clip(0)
+    ).explode("at")
+    # py-spy says when it found a stack changed, and may not have looked for a while before.
+    each = each.with_columns(
+        seen_ns=pl.col("time_ns") + pl.min_horizontal("at", "sure") * interval_ns,
+        time_ns=pl.col("time_ns") + pl.col("at") * interval_ns,
+    )
+    return each.drop("count", "at", "sure").join(
+        table, on="stack", how="left", maintain_order="left"
+    )
 
 
 def _warnings(document: SamplesDocument) -> Iterator[str]:
