@@ -35,7 +35,7 @@ DevicePart = Annotated[
 
 _FIGURES = ("of", "median µs", "spread", "p20", "p80", "reps", "ratio", "age", "KiB", "µs")
 _WIDE = ("kernel", "key", "chosen", "config", "failed", "ours", "theirs", "before", "after", "place",
-         "text", "what", "why")  # fmt: skip
+         "text", "what", "why", "value", "name", "namespaces", "state")  # fmt: skip
 
 
 def open_or_exit(place: str | None) -> ConfigStore:

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from launchkit import settings
+from launchkit import jsonio, settings
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import AsJson
-from launchkit.tools.configs_output import echo_json
 
 if TYPE_CHECKING:
     from launchkit.service.context import Service
     from launchkit.service.options import ServiceSettings
 
 app = typer.Typer(help="Serve tuned configs to many machines: tune once, everywhere.")
+
+LONGEST_DAYS = 36_500
+"""Of every number of days: a century is for ever."""
 
 DatabaseUrl = Annotated[
     str | None,
@@ -83,7 +85,8 @@ def command(
         int, typer.Option(min=1, max=256, help="No larger bundle is taken or given, in MiB.")
     ] = 64,
     audit_days: Annotated[
-        int, typer.Option(min=0, help="Days that the audit log is kept; 0: for ever.")
+        int,
+        typer.Option(min=0, max=LONGEST_DAYS, help="Days that the audit log is kept; 0: for ever."),
     ] = 365,
     quiet: Annotated[bool, typer.Option("--quiet", help="Write no line per request.")] = False,
     as_json: AsJson = False,
@@ -113,7 +116,8 @@ def command(
 def _say(url: str, service: Service, told: ServiceSettings, as_json: bool) -> None:
     shown = service.database.engine.url.render_as_string(hide_password=True)
     if as_json:
-        echo_json({"url": url, "database": shown, "schema": service.schema, "pid": os.getpid()})
+        told_as = {"url": url, "database": shown, "schema": service.schema, "pid": os.getpid()}
+        typer.echo(jsonio.dumps_compact(told_as))
         return
     typer.echo(f"launchkit serves {url} from {shown}")
     if not (told.open_writes or _has_tokens(service)):

@@ -12,7 +12,7 @@ from launchkit.errors import UsageError
 from launchkit.printing import printable
 from launchkit.tools.bench_output import AsJson
 from launchkit.tools.configs_output import echo_json, finding, show, table
-from launchkit.tools.serve import DatabaseUrl, database_url, needing_the_extra
+from launchkit.tools.serve import LONGEST_DAYS, DatabaseUrl, database_url, needing_the_extra
 
 if TYPE_CHECKING:
     from launchkit.service.db import Database
@@ -46,7 +46,8 @@ def create_token(
         list[str] | None, typer.Option(help="Where it is good; repeat it. Left out: everywhere.")
     ] = None,
     days: Annotated[
-        float | None, typer.Option(min=0, help="Days until it expires; left out: never.")
+        float | None,
+        typer.Option(min=0, max=LONGEST_DAYS, help="Days until it expires; left out: never."),
     ] = None,
     database: DatabaseUrl = None,
     as_json: AsJson = False,
@@ -147,13 +148,19 @@ def migrate(database: DatabaseUrl = None, as_json: AsJson = False) -> None:
 
 def prune(
     records_days: Annotated[
-        int | None, typer.Option(min=0, help="Delete records without a new result for so long.")
+        int | None,
+        typer.Option(
+            min=0, max=LONGEST_DAYS, help="Delete records without a new result for so long."
+        ),
     ] = None,
     snapshots_days: Annotated[
-        int | None, typer.Option(min=0, help="Delete snapshots that are older.")
+        int | None, typer.Option(min=0, max=LONGEST_DAYS, help="Delete snapshots that are older.")
     ] = None,
     audit_days: Annotated[
-        int | None, typer.Option(min=0, help="Delete entries of the audit log that are older.")
+        int | None,
+        typer.Option(
+            min=0, max=LONGEST_DAYS, help="Delete entries of the audit log that are older."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     database: DatabaseUrl = None,

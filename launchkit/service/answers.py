@@ -7,12 +7,20 @@ import re
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    NotSupportedError,
+    ProgrammingError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from launchkit.errors import BadDocumentError, UsageError
 from launchkit.service.protocol import ErrorAnswer, ErrorCode, LeaseState
@@ -46,6 +54,9 @@ _STATUS: dict[ErrorCode, int] = {
     "unavailable": 503,
     "storage-full": 507,
 }
+DATABASE_FAILURES = (DatabaseError, InterfaceError, PoolTimeoutError)
+"""What SQLAlchemy raises where the database fails: down, locked, full, damaged, read-only."""
+_OURS = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
 _CODES: dict[int, ErrorCode] = {404: "no-path", 405: "no-method"}
 _FULL = re.compile(r"disk is full|No space left|could not extend file", re.IGNORECASE)
 
@@ -99,8 +110,14 @@ def documented(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
     return found
 
 
-def from_database(error: Exception) -> Refused:
-    """Return what a failure of the database means for a request."""
+def refused_by_database(error: Exception, number: str) -> Refused:
+    """Return what a failure of the database means for a request, and log it.
+
+    Raises it again where it is the statement that is wrong, and not the database.
+    """
+    if isinstance(error, _OURS) or not isinstance(error, DATABASE_FAILURES):
+        raise error
+    _log.error("request %s: the database failed: %s", number, getattr(error, "orig", error))
     text = str(getattr(error, "orig", error))
     if _FULL.search(text) or getattr(getattr(error, "orig", None), "sqlstate", None) == "53100":
         return Refused(
@@ -109,6 +126,12 @@ def from_database(error: Exception) -> Refused:
     return Refused(
         "unavailable", "the database does not answer. Try again later.", retry_after_s=2.0
     )
+
+
+def serve(app: FastAPI, router: APIRouter) -> None:
+    """Have the application serve what a router has, and know it for ``Allow``."""
+    app.include_router(router)
+    app.state.routes = [*getattr(app.state, "routes", app.router.routes), *router.routes]
 
 
 def install(app: FastAPI) -> None:
@@ -138,9 +161,7 @@ def install(app: FastAPI) -> None:
         return answer
 
     def database(request: Request, error: Exception) -> Response:
-        reason = getattr(error, "orig", error)
-        _log.error("request %s: the database failed: %s", number(request), reason)
-        return refusal(from_database(error), number(request))
+        return refusal(refused_by_database(error, number(request)), number(request))
 
     def broken(request: Request, error: Exception) -> Response:
         _log.error("request %s failed", number(request), exc_info=error)
@@ -152,22 +173,24 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(BadDocumentError, bad)
     app.add_exception_handler(UsageError, bad)
     app.add_exception_handler(HTTPException, unserved)
-    for kind in (OperationalError, InterfaceError, PoolTimeoutError):
+    for kind in DATABASE_FAILURES:
         app.add_exception_handler(kind, database)
     app.add_exception_handler(Exception, broken)
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:
     """Return what a path can be asked for; one that is served by several routes, by all of them."""
+    scope = {"type": "http", "path": path, "root_path": "", "method": ""}
     found: set[str] = set()
-    for template, methods in app.openapi()["paths"].items():
-        pattern = "[^/]+".join(re.escape(part) for part in re.split(r"\{\w+\}", template))
-        if re.fullmatch(pattern, path):
-            found |= {method.upper() for method in methods}
+    for route in app.state.routes:
+        if route.matches(scope)[0] != Match.NONE:
+            found |= getattr(route, "methods", None) or set()
     return sorted(found)
 
 
 def _first_problem(error: RequestValidationError) -> str:
     problem = error.errors()[0]
+    if problem.get("loc") == ("body",):
+        return "the body is no JSON object. Send one, with Content-Type: application/json."
     place = ".".join(str(part) for part in problem.get("loc", ()))
     return f"{place}: {problem.get('msg', 'not valid')}. See docs/http-api.md for what is taken."

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from launchkit.errors import BadBundleError
 from launchkit.service import protocol, records, snapshots, spaces
 from launchkit.service.answers import Refused, documented
 from launchkit.service.api_records import NONE, Body, Digest, Etags, NamespaceName
@@ -26,6 +27,7 @@ router = APIRouter(tags=["namespaces and bundles"])
 
 KernelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 DeviceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
+_SOURCE = "the bundle"
 _BUNDLE: dict[str, Any] = {protocol.MEDIA_BUNDLE: {"schema": {"type": "string"}}}
 
 
@@ -96,7 +98,7 @@ def post_bundle(request: Request, namespace: NamespaceName, body: Body) -> Impor
     """Merge every record of a bundle; a damaged one is refused as a whole."""
     here = service(request)
     caller = here.admit(request, "write", namespace)
-    found = bundle.parse(body, source="the bundle").records
+    found = bundle.parse(_unpacked(body, here.settings.bundle_limit_bytes), source=_SOURCE).records
     counts = records.put_many(
         here.database, namespace, found, caller.name, here.settings.document_limit_bytes
     )
@@ -158,6 +160,16 @@ def get_snapshot(
     with here.database.reading() as connection:
         data = snapshots.load(connection, namespace, digest)
     return _bundle(data, digest, if_none_match, lasting=True)
+
+
+def _unpacked(body: bytes, limit_bytes: int) -> bytes:
+    try:
+        plain, damage = bundle.unpack(body, source=_SOURCE, limit_bytes=limit_bytes)
+    except BadBundleError as error:
+        raise Refused("too-large", f"{error.reason}. Send it in parts.") from None
+    if damage is not None:
+        raise BadBundleError(_SOURCE, damage)
+    return plain
 
 
 def _bundle(data: bytes, digest: str, if_none_match: str, *, lasting: bool) -> Response:

@@ -23,12 +23,14 @@ def _version() -> str:
         return "unknown"
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", operation_id="healthz", response_class=Response, responses={200: _TEXT})
 def healthz() -> Response:
     """Say that the process answers: for who restarts it."""
     return Response("ok\n", media_type="text/plain")
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     operation_id="readyz",

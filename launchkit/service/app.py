@@ -41,12 +41,14 @@ def create_app(settings: ServiceSettings, database: Database | None = None) -> F
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
+        # A redirect would lead to whatever host the request names.
+        redirect_slashes=False,
         lifespan=_lifespan(service),
     )
     app.state.service = service
     answers.install(app)
     for part in (api_records, api_leases, api_bundles, api_status):
-        app.include_router(part.router)
+        answers.serve(app, part.router)
     web.install(app, settings.threads)
     # FastAPI's own way of extending its document is to replace the method.
     app.openapi = openapi.publisher(app)  # type: ignore[method-assign]
@@ -54,7 +56,7 @@ def create_app(settings: ServiceSettings, database: Database | None = None) -> F
         Guard,
         settings=settings,
         answered=service.metrics.answered,
-        refuse_upload=service.auth.refuse_reader,
+        refuse_upload=service.refuse_upload,
     )
     return app
 

@@ -32,6 +32,7 @@ REMEMBERED_S = 2.0
 _REMEMBERED_LIMIT = 4096
 _RANK: dict[str, int] = {"read": 0, "write": 1, "admin": 2}
 _FORM = re.compile(r"lk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
+_LONGEST_DAYS = 36_500.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,9 @@ def create_token(
 ) -> str:
     """Make a token and return it: it cannot be shown again. Missing namespaces are made.
 
-    Raises UsageError for a name or a namespace that cannot be one.
+    Raises UsageError for a name, a namespace or a number of days that cannot be one.
     """
-    _check(name, scope, allowed)
+    _check(name, scope, allowed, expires_days)
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     lasts_ms = None if expires_days is None else int(expires_days * 86_400_000)
     with database.writing() as connection:
@@ -165,11 +166,6 @@ class Auth:
             f"this token does not allow {scope} there. Ask who runs the service for another one.",
         )
 
-    def refuse_reader(self, authorization: str | None) -> None:
-        """Raise Refused for who may write nowhere, given the Authorization header."""
-        caller = self.caller(token_in(authorization))
-        self.allow(caller, "write", caller.namespaces[0])
-
     def reads(self, caller: Caller, namespace: str) -> bool:
         """Tell whether the caller may read there."""
         return caller.may("read", namespace) or self._anybody.may("read", namespace)
@@ -227,7 +223,14 @@ def _entry(row: Row[Any]) -> TokenEntry:
     )  # fmt: skip
 
 
-def _check(name: str, scope: str, allowed: Iterable[str]) -> None:
+def without_secrets(text: str) -> str:
+    """Return a text for logs, in which of a token its id alone is left."""
+    return _FORM.sub(r"lk_\1_...", text)
+
+
+def _check(name: str, scope: str, allowed: Iterable[str], days: float | None) -> None:
+    if days is not None and not 0 <= days <= _LONGEST_DAYS:
+        raise UsageError(f"no token lasts {days:g} days. Give 0 to {_LONGEST_DAYS:g}, or none.")
     if not 1 <= len(name) <= 100 or not name.isprintable():
         raise UsageError(f"{name!r} cannot name a token. Give 1 to 100 printable characters.")
     if scope not in _RANK:

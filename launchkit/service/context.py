@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 
 from fastapi import Request
-from sqlalchemy.exc import SQLAlchemyError
 
 from launchkit import clock
 from launchkit.service import audit, leases, metrics
@@ -59,6 +58,11 @@ class Service:
         """Return who makes the request, if there is any namespace that it may read."""
         caller, _ = self._known(request, shown(request))
         return self.auth.allow(caller, "read", (*caller.namespaces, None)[0])
+
+    def refuse_upload(self, address: str, authorization: str | None) -> None:
+        """Raise Refused for who may write nowhere, before an upload of theirs is read."""
+        caller = self._caller(token_in(authorization), address)
+        self.auth.allow(caller, "write", caller.namespaces[0])
 
     def start(self) -> None:
         """Begin to write counts to the database, and to clean it up."""
@@ -128,5 +132,5 @@ def service(request: Request) -> Service:
 def _quietly(work: Callable[[], object]) -> None:
     try:
         work()
-    except SQLAlchemyError as error:
+    except Exception as error:  # noqa: BLE001 - the thread goes on, whatever it was
         _log.warning("upkeep failed: %s. It is tried again.", getattr(error, "orig", error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -165,12 +166,29 @@ def _sqlite(url: URL, settings: ServiceSettings) -> Engine:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
+        record.info["file"] = _file(url)
+
+    @event.listens_for(engine, "checkout")
+    def taken(connection: Any, record: Any, proxy: Any) -> None:
+        # What is written to a file that was deleted or replaced is lost, and acknowledged.
+        if record.info.get("file") != _file(url):
+            raise InvalidatePoolError
+
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
         writes = connection.get_execution_options().get(_WRITES, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _file(url: URL) -> tuple[int, int] | None:
+    """Return which file stands at the URL's path; None: there is none."""
+    try:
+        found = os.stat(url.database or "")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _postgresql(url: URL, settings: ServiceSettings) -> Engine:
@@ -221,4 +239,6 @@ def _pool(settings: ServiceSettings) -> dict[str, Any]:
         "pool_size": settings.threads,
         "max_overflow": 4,
         "pool_timeout": settings.database_timeout_s,
+        # An error's text, which is logged, would have what a statement was given.
+        "hide_parameters": True,
     }

@@ -18,11 +18,12 @@ from sqlalchemy.engine import Connection
 from launchkit.service import audit
 from launchkit.service.answers import Refused
 from launchkit.service.db import Database, NowMs
-from launchkit.service.protocol import AcquireRequest, LeaseGranted, LeaseState
+from launchkit.service.protocol import LEASE_SECONDS, AcquireRequest, LeaseGranted, LeaseState
 from launchkit.service.records import require_namespace
 from launchkit.service.tables import leases
 
 _ASK_AGAIN_S = (0.2, 2.0)
+_LONGEST_MS = int(LEASE_SECONDS[1] * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,12 @@ def acquire(
         "acquired_ms": NowMs(),
         "expires_ms": NowMs() + int(asked.ttl_s * 1000),
     }
-    where = or_(leases.c.expires_ms <= NowMs(), leases.c.token_hash == row["token_hash"])
+    where = or_(
+        leases.c.expires_ms <= NowMs(),
+        # None is for so long: the database's clock was put back.
+        leases.c.expires_ms > NowMs() + _LONGEST_MS,
+        leases.c.token_hash == row["token_hash"],
+    )
     taking = database.insert(leases).values(
         namespace=lease.namespace, identity=lease.identity, **row
     )

@@ -16,11 +16,13 @@ from http import HTTPStatus
 from typing import TypeAlias
 
 import anyio.to_thread
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from launchkit import clock
 from launchkit.service import protocol
-from launchkit.service.answers import Refused, refusal
+from launchkit.service.answers import Refused, refusal, refused_by_database
+from launchkit.service.auth import without_secrets
 from launchkit.service.options import ServiceSettings
 
 _access = logging.getLogger("launchkit.service")
@@ -66,7 +68,7 @@ class Guard:
         app: ASGIApp,
         settings: ServiceSettings,
         answered: Answered,
-        refuse_upload: Callable[[str | None], None],
+        refuse_upload: Callable[[str, str | None], None],
     ) -> None:
         self._app = app
         self._settings = settings
@@ -82,7 +84,7 @@ class Guard:
         scope["launchkit_request"] = secrets.token_hex(6)
         answer = _Answer(scope, send)
         try:
-            if _is_bundle(scope["path"]) and scope["method"] == "POST":
+            if _is_upload(scope):
                 await self._take_upload(scope, receive, answer)
             else:
                 await self._serve(scope, receive, answer)
@@ -94,15 +96,18 @@ class Guard:
         shown = dict(scope["headers"]).get(b"authorization")
         authorization = None if shown is None else shown.decode("latin-1")
         try:
-            await anyio.to_thread.run_sync(self._refuse_upload, authorization)
-        except Refused as refused:
-            await refusal(refused, scope["launchkit_request"])(scope, receive, answer.send)
+            address = (scope.get("client") or ("",))[0]
+            await anyio.to_thread.run_sync(self._refuse_upload, address, authorization)
+        except (Refused, SQLAlchemyError) as error:
+            number = scope["launchkit_request"]
+            refused = error if isinstance(error, Refused) else refused_by_database(error, number)
+            await refusal(refused, number)(scope, receive, answer.send)
             return
         async with self._uploads:
             await self._serve(scope, receive, answer)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        limit_bytes, timeout_s = self._limits(scope["path"])
+        limit_bytes, timeout_s = self._limits(scope)
         try:
             body: bytes | None = b""
             if _check_head(scope, limit_bytes):
@@ -116,10 +121,10 @@ class Guard:
             if body is not None:  # else the client has gone
                 await self._app(scope, _Replay(body, receive), answer.send)
 
-    def _limits(self, path: str) -> tuple[int, float]:
-        if _is_bundle(path):
+    def _limits(self, scope: Scope) -> tuple[int, float]:
+        if _is_upload(scope):
             return self._settings.bundle_limit_bytes, 10 * self._settings.body_timeout_s
-        if "/records/" in path:
+        if scope["method"] == "PUT" and "/records/" in scope["path"]:
             return self._settings.document_limit_bytes, self._settings.body_timeout_s
         return protocol.REQUEST_LIMIT_BYTES, self._settings.body_timeout_s
 
@@ -155,7 +160,7 @@ class _Answer:
             "%s %s %s %d %.1f ms by %s",
             self._scope["launchkit_request"],
             self._scope["method"],
-            ascii(self._scope["path"][:500])[1:-1],
+            ascii(without_secrets(self._scope["path"])[:500])[1:-1],
             self._status,
             1000 * seconds,
             self._scope.get("launchkit_caller", "nobody"),
@@ -176,8 +181,8 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-def _is_bundle(path: str) -> bool:
-    return path.endswith("/bundle")
+def _is_upload(scope: Scope) -> bool:
+    return bool(scope["method"] == "POST" and scope["path"].endswith("/bundle"))
 
 
 def _check_head(scope: Scope, limit_bytes: int) -> bool:
@@ -185,7 +190,7 @@ def _check_head(scope: Scope, limit_bytes: int) -> bool:
     headers = dict(scope["headers"])
     encoding = headers.get(b"content-encoding", b"identity").lower()
     # A bundle is unpacked by its reader, which knows how large it may become.
-    known = (b"identity", b"gzip") if _is_bundle(scope["path"]) else (b"identity",)
+    known = (b"identity", b"gzip") if _is_upload(scope) else (b"identity",)
     if encoding not in known:
         raise Refused("no-media", "the body is packed. Send it as it is; a bundle may be in gzip.")
     length = headers.get(b"content-length", b"0")

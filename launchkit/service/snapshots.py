@@ -84,8 +84,13 @@ def take(
         new = bool(connection.execute(made).rowcount)
         if new:
             audit.log(connection, "snapshot", writer, namespace, after=digest)
-        entry = next(each for each in entries(connection, namespace) if each.digest == digest)
-    return entry, new
+        found = [each for each in entries(connection, namespace) if each.digest == digest]
+    if not found:
+        raise Refused(
+            "unavailable", "the same snapshot was deleted at this moment. Take it again.",
+            retry_after_s=1.0,
+        )  # fmt: skip
+    return found[0], new
 
 
 def entries(connection: Connection, namespace: str) -> list[SnapshotEntry]:

@@ -67,6 +67,16 @@ def test_an_expired_lease_goes_to_the_next_and_is_lost_to_its_holder(served):
     assert served.put(RECORD).status_code == 201  # a late result is taken all the same
 
 
+def test_a_lease_from_before_the_clock_was_put_back_is_free(served):
+    acquire(served)
+    with served.service.database.writing() as connection:
+        mine = leases.c.namespace == served.namespace
+        day_on = {leases.c.expires_ms: leases.c.expires_ms + 86_400_000}
+        connection.execute(update(leases).values(day_on).where(mine))
+    assert acquire(served, "host-2").status_code == 201
+    assert acquire(served, "host-3").status_code == 409
+
+
 def test_a_renewed_lease_lasts_from_now(served):
     own = with_secret(acquire(served, ttl_s=1))
     renewed = served.send("PUT", f"/leases/{IDENTITY}", json={"ttl_s": 500}, headers=own)

@@ -127,10 +127,12 @@ def test_a_request_that_is_no_json_is_refused(served, body):
     assert answer.json()["code"] in ("bad-request", "invalid")
 
 
-def test_a_bundle_that_unpacks_to_too_much_is_refused(served, monkeypatch):
-    monkeypatch.setattr(bundle, "LIMIT_BYTES", 2**20)
-    answer = served.send("POST", "/bundle", content=gzip.compress(b"0" * 2**21))
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+def test_a_bundle_that_unpacks_to_more_than_the_service_takes_is_refused(served):
+    limit_bytes = served.service.settings.bundle_limit_bytes
+    assert limit_bytes < bundle.LIMIT_BYTES
+    packed = gzip.compress(b"0" * (limit_bytes + 1), compresslevel=1)
+    answer = served.send("POST", "/bundle", content=packed)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
     assert "unpacks" in answer.json()["message"]
 
 

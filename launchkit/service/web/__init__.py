@@ -6,6 +6,7 @@ import asyncio
 
 from fastapi import FastAPI
 
+from launchkit.service import answers
 from launchkit.service.web import activity, diffs, login, views
 
 __all__ = ["install"]
@@ -16,4 +17,4 @@ def install(app: FastAPI, threads: int) -> None:
     app.state.pages_at_once = asyncio.Semaphore(max(1, threads // 4))
     # The last one answers whatever the others do not know.
     for part in (views, activity, diffs, login):
-        app.include_router(part.router)
+        answers.serve(app, part.router)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
@@ -12,12 +13,10 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from launchkit.errors import BadDocumentError, UsageError
 from launchkit.service import protocol
-from launchkit.service.answers import Refused, from_database
+from launchkit.service.answers import Refused, refused_by_database
 from launchkit.service.context import service
 from launchkit.service.web import session
 from launchkit.service.web.rendering import page
@@ -71,9 +70,8 @@ def _refusal(request: Request, error: Exception) -> Refused:
     if isinstance(error, BadDocumentError | UsageError):
         return Refused("invalid", str(error))
     number = request.scope.get("launchkit_request", "")
-    if isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
-        _log.error("request %s: the database failed: %s", number, getattr(error, "orig", error))
-        return from_database(error)
+    with contextlib.suppress(Exception):
+        return refused_by_database(error, number)
     _log.error("request %s failed", number, exc_info=error)
     return Refused("internal", "the server failed at this page. Report it with the number below.")
 
