@@ -18,6 +18,7 @@ from typing import Any
 
 from launchkit import jsonio, settings
 from launchkit.dispatch.worker_main import LINE_LIMIT_BYTES
+from launchkit.errors import BadDocumentError
 
 _CODE = "import sys; sys.path[:] = {path!r}; from launchkit.dispatch.worker_main import main; main({fd})"
 _STOP_S = 10.0
@@ -180,9 +181,7 @@ class _Worker:
             line = b""
         if not line:
             raise WorkerDied(self._ending())
-        answer = jsonio.loads(line, source="an answer", limit_bytes=LINE_LIMIT_BYTES)
-        assert isinstance(answer, dict), "a worker answers with objects"
-        return answer
+        return _answer(line)
 
     def _ending(self) -> str:
         try:
@@ -210,6 +209,16 @@ class _Worker:
         """End the process now; whoever waits for its answer learns of it."""
         self._process.kill()
         self._process.wait()
+
+
+def _answer(line: bytes) -> dict[str, Any]:
+    try:
+        answer = jsonio.loads(line, source="an answer", limit_bytes=LINE_LIMIT_BYTES)
+    except BadDocumentError as error:  # a module may write to whatever is open
+        raise WorkerDied(f"the worker's answer cannot be read: {error.reason}") from None
+    if not isinstance(answer, dict):
+        raise WorkerDied("the worker's answer is no object")
+    return answer
 
 
 def _setup(role: Role) -> dict[str, Any]:

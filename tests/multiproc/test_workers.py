@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from launchkit.dispatch import workers
 from launchkit.dispatch.workers import Role, Step, run_jobs
 
 ECHO = "job_roles:echo"
@@ -38,6 +41,21 @@ def test_workers_that_do_not_start_leave_every_job_answered():
     role = Role(ECHO, {}, (Step("job_roles:fail_to_start"),))
     for answer in answers([{}, {}], role, [{}]):
         assert "exit code 7" in answer["died"]
+
+
+BABBLING = """
+import os, sys
+path, answers = {path!r}, os.fdopen({fd}, "wb", 0)
+for line in sys.stdin:
+    answers.write(b'{{"ready": true}}\\n' if "role" in line else b"%s\\n")
+"""
+
+
+@pytest.mark.parametrize("said", ["nonsense", "[1]"])
+def test_answer_that_is_none_fails_its_job_and_the_worker_is_replaced(said, monkeypatch):
+    monkeypatch.setattr(workers, "_CODE", BABBLING.replace("%s", said))
+    found = answers([{}, {}], Role("role:role"), [{}])
+    assert all("the worker's answer" in answer["died"] for answer in found)
 
 
 def test_no_jobs_start_no_worker():
