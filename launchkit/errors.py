@@ -32,38 +32,11 @@ Messages end with what to do; the fields carry the same facts for programs.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from launchkit.pickling import portable, rebuild
 from launchkit.printing import printable
-
-
-def _rebuild(
-    cls: type[LaunchkitError], args: tuple[Any, ...], attributes: dict[str, Any]
-) -> LaunchkitError:
-    # Past __init__, whose parameters are each class's own: the message is worded already.
-    error = cls.__new__(cls, *args)
-    error.__dict__.update(attributes)
-    return error
-
-
-def _portable(value: Any) -> Any:
-    """Return ``value``, or its repr where another process could not read it."""
-    if type(value) is dict:
-        return {_portable(key): _portable(item) for key, item in value.items()}
-    try:
-        pickle.loads(pickle.dumps(value))
-    except Exception:  # noqa: BLE001 - whatever a user's object raises
-        return _text(value)
-    return value
-
-
-def _text(value: Any) -> str:
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - whatever a user's object raises
-        return object.__repr__(value)
 
 
 class LaunchkitError(Exception):
@@ -79,8 +52,8 @@ class LaunchkitError(Exception):
         self.fields = fields
 
     def __reduce__(self) -> tuple[Any, ...]:
-        args = tuple(_portable(arg) for arg in self.args)
-        return _rebuild, (type(self), args, _portable(self.__dict__))
+        args = tuple(portable(arg) for arg in self.args)
+        return rebuild, (type(self), args, portable(self.__dict__))
 
 
 class UsageError(LaunchkitError, ValueError):

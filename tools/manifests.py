@@ -21,6 +21,7 @@ ManifestPath = Annotated[
         metavar="MANIFEST", help="What launchkit.record_manifest or LAUNCHKIT_MANIFEST recorded."
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a summary.")]
 
 
 def read(path: Path) -> Manifest:

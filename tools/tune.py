@@ -33,7 +33,6 @@ Kernels = Annotated[
     list[str] | None,
     typer.Option("--kernel", help="Pattern over the names of kernels; may be repeated."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a summary.")]
 
 
 def command(
@@ -42,7 +41,7 @@ def command(
     gpus: Gpus = None,
     make: Make = None,
     kernel: Kernels = None,
-    as_json: AsJson = False,
+    as_json: manifests.AsJson = False,
 ) -> None:
     """Tune what a manifest lists on this machine's GPUs, and store it.
 

@@ -18,14 +18,13 @@ Workers = Annotated[
     int | None,
     typer.Option(help="Processes that compile; 0 for none. Default: up to 8, by the CPUs."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a summary.")]
 
 
 def command(
     manifest: manifests.ManifestPath,
     workers: Workers = None,
     store: StorePlace = None,
-    as_json: AsJson = False,
+    as_json: manifests.AsJson = False,
 ) -> None:
     """Compile every launch of a manifest into Triton's disk cache, with its stored config.
 

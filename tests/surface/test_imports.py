@@ -22,6 +22,7 @@ LEAVES = {
         "configs",
         "when_imported",
         "printing",
+        "pickling",
     )
 }
 
@@ -44,7 +45,8 @@ ALLOWED = [
 ]
 LEAVES_OF_LEAVES = {
     "launchkit.printing": set(),
-    "launchkit.errors": {"launchkit.printing"},
+    "launchkit.pickling": set(),
+    "launchkit.errors": {"launchkit.pickling", "launchkit.printing"},
     "launchkit.clock": set(),
     "launchkit.when_imported": set(),
     "launchkit.settings": {"launchkit.errors"},
