@@ -65,15 +65,25 @@ class Writer:
             return {"If-None-Match": "*"}, record
         if answer.status != 200:
             self._refused(answer)
-        stored = self._trust.record(answer, record.identity)
-        merged = merge_records(stored, record)
-        if signing.body(merged) == signing.body(stored):
+        stored = self._signed(answer, record)
+        merged = record if stored is None else merge_records(stored, record)
+        if stored is not None and signing.body(merged) == signing.body(stored):
             return None, merged
         etag = protocol.unquoted(answer.headers.get("etag", ""))
         if etag is None:
             what = "gave a record without an entity tag"
             raise ServiceError(self._link.address.text, "bad-answer", what, status=answer.status)
         return {"If-Match": protocol.quoted(etag)}, merged
+
+    def _signed(self, answer: Answer, record: TunedRecord) -> TunedRecord | None:
+        """Return what is stored; None: nobody has signed it, and it is to be replaced."""
+        try:
+            return self._trust.record(answer, record.identity)
+        except ServiceError as error:
+            unsigned = protocol.HEADER_SIGNATURE.lower() not in answer.headers
+            if error.reason == "unsigned" and unsigned:
+                return None
+            raise
 
     def _put(self, record: TunedRecord, headers: dict[str, str], timeout_s: float) -> Answer:
         body = signing.body(record)

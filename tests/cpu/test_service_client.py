@@ -168,7 +168,7 @@ def test_signing_client_does_not_vouch_for_what_nobody_signed(service):
     store = client(service, secret=SECRET)
     store.put(one(1, 256, 4.0))
     store.flush(10.0)
-    assert service.stored() == [one(1, 128, 5.0)]
+    assert service.stored() == [one(1, 256, 4.0)]
     assert store.counters["write unsigned"] == 1
 
 

@@ -106,6 +106,17 @@ def test_an_unsigned_record_can_be_signed(served):
     assert served.get(RECORD).headers[protocol.HEADER_SIGNATURE] == made
 
 
+def test_an_unsigned_record_need_not_be_vouched_for(served):
+    etag = served.put(RECORD).headers["etag"]
+    made = signature(served, other_result())
+    blind = served.put(other_result(), Launchkit_Signature=made)
+    assert (blind.status_code, blind.json()["code"]) == (428, "precondition-required")
+    assert served.put(other_result(), Launchkit_Signature=made, If_Match=etag).status_code == 200
+    got = served.get(RECORD)
+    assert got.content == signing.body(other_result())
+    assert got.headers[protocol.HEADER_SIGNATURE] == made
+
+
 def test_a_signature_of_another_form_is_refused(served):
     assert served.put(RECORD, Launchkit_Signature="v1=short").status_code == 422
     assert served.get(RECORD).status_code == 404

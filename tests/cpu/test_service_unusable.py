@@ -128,6 +128,26 @@ def test_entity_tag_that_is_none_is_not_sent_back(service, etag):
     assert len(merged.configs) == 2
 
 
+def test_team_that_begins_to_sign_shares_keys_that_were_stored_before(service):
+    service.hold(one(1, 128, 5.0))
+    mine = one(1, 256, 4.0)
+    store = client(service, secret=SECRET)
+    assert reason(store, mine) == "unsigned"
+    store.put(mine)
+    settled(store)
+    assert service.stored() == [mine]
+    assert reason(client(service, secret=SECRET), mine) == "hit"
+
+
+def test_record_that_others_signed_is_not_replaced(service):
+    theirs = one(1, 128, 5.0)
+    service.hold(theirs, b"another secret of theirs")
+    store = client(service, secret=SECRET)
+    store.put(one(1, 256, 4.0))
+    settled(store)
+    assert service.stored() == [theirs]
+
+
 def test_whatever_sending_one_record_raises_the_next_one_is_sent(caplog):
     sent = []
 
