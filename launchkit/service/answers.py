@@ -57,6 +57,8 @@ _STATUS: dict[ErrorCode, int] = {
 DATABASE_FAILURES = (DatabaseError, InterfaceError, PoolTimeoutError)
 """What SQLAlchemy raises where the database fails: down, locked, full, damaged, read-only."""
 _OURS = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
+_NOT_OUR_SCHEMA = ("42P01", "42703", "42501")
+"""No such table, no such column, no right to it: the database was made anew, or is a newer one."""
 _CODES: dict[int, ErrorCode] = {404: "no-path", 405: "no-method"}
 _FULL = re.compile(r"disk is full|No space left|could not extend file", re.IGNORECASE)
 
@@ -115,11 +117,13 @@ def refused_by_database(error: Exception, number: str) -> Refused:
 
     Raises it again where it is the statement that is wrong, and not the database.
     """
-    if isinstance(error, _OURS) or not isinstance(error, DATABASE_FAILURES):
+    sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
+    ours = isinstance(error, _OURS) and sqlstate not in _NOT_OUR_SCHEMA
+    if ours or not isinstance(error, DATABASE_FAILURES):
         raise error
     _log.error("request %s: the database failed: %s", number, getattr(error, "orig", error))
     text = str(getattr(error, "orig", error))
-    if _FULL.search(text) or getattr(getattr(error, "orig", None), "sqlstate", None) == "53100":
+    if _FULL.search(text) or sqlstate == "53100":
         return Refused(
             "storage-full", "the server's disk is full; nothing was stored. Make room there."
         )

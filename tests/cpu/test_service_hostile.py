@@ -87,6 +87,33 @@ def test_wrong_statement_is_a_failure_of_the_server(kind):
         refused_by_database(failure(kind), "7")
 
 
+def test_database_that_has_other_tables_by_now_is_unavailable(postgres):
+    with serving(postgres.create_database(), open_writes=True) as served:
+        assert served.put(RECORD).status_code == 201
+        with served.service.database.writing() as connection:
+            connection.exec_driver_sql("ALTER TABLE records RENAME COLUMN document TO body")
+        assert served.put(RECORD).status_code == 503
+        assert served.get(RECORD).json()["code"] == "unavailable"
+        with served.service.database.writing() as connection:
+            connection.exec_driver_sql("DROP TABLE records, tokens")
+        assert served.put(RECORD).status_code == 503
+        shown = protocol.bearer(f"lk_{0:012x}_{'a' * 43}")
+        assert served.http.post(OTHERS, content=b"x", headers=shown).status_code == 503
+
+
+def test_database_that_only_reads_for_now_is_unavailable_for_writes(postgres):
+    with serving(postgres.create_database(), open_writes=True) as served:
+        assert served.put(RECORD).status_code == 201
+        with served.service.database.writing() as connection:
+            name = connection.engine.url.database
+            connection.exec_driver_sql(
+                f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'
+            )
+        served.service.database.engine.dispose()
+        assert served.get(RECORD).status_code == 200
+        assert served.put(record_for(1)).json()["code"] == "unavailable"
+
+
 def test_damaged_file_is_told_as_such_and_pages_say_so_too(own, tmp_path):
     assert own.put(RECORD).status_code == 201
     own.service.database.engine.dispose()
