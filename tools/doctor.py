@@ -15,7 +15,7 @@ from rich.text import Text
 
 from launchkit import settings
 from launchkit.printing import printable
-from launchkit.tools import doctor_checks, doctor_environment
+from launchkit.tools import doctor_captures, doctor_checks, doctor_environment
 from launchkit.tools.bench_output import AsJson
 from launchkit.tools.configs_output import echo_json
 from launchkit.tools.doctor_check import FINDING, Check
@@ -33,7 +33,11 @@ def command(as_json: AsJson = False, no_trial: NoTrial = False) -> None:
     Looks at versions, the C core, the config store and the environment, and launches a kernel that
     does nothing: on the GPU, or in host-only mode without one.
     """
-    checks = [*doctor_environment.checks(), *doctor_checks.checks(trial=not no_trial)]
+    checks = [
+        *doctor_environment.checks(),
+        *doctor_checks.checks(trial=not no_trial),
+        *doctor_captures.checks(),
+    ]
     document = report(checks)
     if as_json:
         echo_json(document)

@@ -57,6 +57,36 @@ def test_nvtx_rows_without_a_range_are_used_as_names_and_leave_no_range(tmp_path
     assert (timeline.ranges.height, timeline.counts[NVTX].used) == (0, 3)
 
 
+def domain(number, name, **more):
+    return made.nvtx(1, None, name, 75, domainId=number, **more)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([domain(1, "launchkit")], "launchkit's domain"),
+        ([domain(1, "launchkit"), made.nvtx(2, 5, "of torch")], "launchkit's domain"),
+        ([domain(1, "mine")], "the NVTX domains"),
+    ],
+)
+def test_python_ranges_that_nsys_dropped_are_missed(tmp_path, rows, told):
+    assert warned(read(tmp_path, nvtx=rows), f"no range arrived in {told}")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [made.nvtx(2, 5, "a")],
+        [domain(1, "NCCL"), made.nvtx(2, 5, "a")],
+        [domain(1, "launchkit"), made.nvtx(2, 5, "a", domainId=1)],
+        [domain(1, "launchkit"), made.nvtx(2, 5, "a", domainId=1),
+         domain(1, "launchkit", globalTid=made.global_tid(pid=900))],
+    ],
+)  # fmt: skip
+def test_a_domain_that_nobody_used_is_no_loss(tmp_path, rows):
+    assert not warned(read(tmp_path, nvtx=rows), "no range arrived")
+
+
 def test_names_that_are_not_in_stringids_are_told(tmp_path):
     timeline = read(tmp_path, nvtx=[made.nvtx(0, 5, None, textId=77)],
                     calls=[made.call(1, 2, 78, 1), made.call(3, 4, None, 2)],

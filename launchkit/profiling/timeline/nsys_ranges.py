@@ -71,6 +71,7 @@ def read_ranges(export: Export, end_ns: int | None) -> tuple[pl.DataFrame, pl.Da
     roles.warn_of_unknown(export)
     export.counts.add(TABLE, read=names.height, used=names.height)
     events = cleaning.intervals(_closed(export, events, end_ns), TABLE, export.counts)
+    _warn_of_dropped(export, events, names)
     events = _domains(export, events, names)
     threads = names.filter(pl.col("role") == "thread")
     return _columns(events), threads.select("process", "thread", name="text")
@@ -181,6 +182,20 @@ def _domains(export: Export, events: pl.DataFrame, names: pl.DataFrame) -> pl.Da
     return events.with_columns(
         domain=pl.coalesce("domain", domain), category=pl.coalesce("category_name", number)
     )
+
+
+def _warn_of_dropped(export: Export, events: pl.DataFrame, names: pl.DataFrame) -> None:
+    """Warn where launchkit, or all programs, named a domain and nothing arrived in it."""
+    created = names.filter(pl.col("role") == "domain")
+    own = created.filter(pl.col("text") == "launchkit")
+    used = own.join(events, on=["process", "domainId"], how="semi").height
+    if (own.height and not used) or (created.height and not events.height):
+        what = "launchkit's domain" if own.height else "the NVTX domains"
+        export.warn(
+            f"no range arrived in {what}: this nsys drops those of Python's nvtx, as 2022 and 2023 do "
+            "from nvtx 0.2.12 on, or none was opened (capture with a newer nsys; launchkit doctor "
+            "names what fits)"
+        )
 
 
 def _last(names: pl.DataFrame, role: str, keys: list[str], name: str) -> pl.DataFrame:
