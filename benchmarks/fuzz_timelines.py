@@ -21,6 +21,7 @@ from launchkit.errors import TimelineError
 from launchkit.profiling.timeline import (
     TABLES,
     Timeline,
+    analyse,
     api_summary,
     execution_summary,
     kernel_summary,
@@ -152,6 +153,7 @@ def check(timelines: Sequence[Timeline]) -> None:
             _check_rows(table, getattr(timeline, table))
         _check_counts(timeline)
         _check_summaries(timeline)
+        _check_shares(timeline)
 
 
 def _check_rows(table: str, frame: pl.DataFrame) -> None:
@@ -172,6 +174,17 @@ def _check_counts(timeline: Timeline) -> None:
             used = sum(timeline.counts[source].used for source in sources)
             height = getattr(timeline, table).height
             assert height <= used if table == "ranges" else height == used, f"rows of {table}"
+
+
+def _check_shares(timeline: Timeline) -> None:
+    """Every sample has a place in the tables of samples, and shares with their intervals are shares."""
+    analysis = analyse(timeline) if timeline.samples.height else None
+    for table in (analysis.python, analysis.frames) if analysis else ():
+        ordered = table.filter(
+            (pl.col("low") <= pl.col("share")) & (pl.col("share") <= pl.col("high"))
+        )
+        assert ordered.height == table.height, "an interval without its share"
+        assert table.filter((pl.col("low") < 0) | (pl.col("high") > 1)).is_empty(), "no share"
 
 
 def _check_summaries(timeline: Timeline) -> None:

@@ -100,12 +100,12 @@ def profile() -> Any:
 def make_trace(rng: Random) -> Files:
     """Return a changed trace: in structure, in its spelling, or in its bytes."""
     content = trace() if rng.random() < 0.7 else trace()["traceEvents"]
-    return {"it.json": _changed(rng, content, exact=False)}
+    return {"it.json": changed(rng, content, exact=False)}
 
 
 def make_profile(rng: Random) -> Files:
     """Return a changed profile."""
-    return {"it.json": _changed(rng, profile(), exact=True)}
+    return {"it.json": changed(rng, profile(), exact=True)}
 
 
 def take_profile(folder: Path) -> tuple[Sequence[Any], Sequence[str]]:
@@ -118,7 +118,8 @@ def take_profile(folder: Path) -> tuple[Sequence[Any], Sequence[str]]:
     return timelines, reasons
 
 
-def _changed(rng: Random, content: Any, *, exact: bool) -> bytes:
+def changed(rng: Random, content: Any, *, exact: bool) -> bytes:
+    """Return ``content`` as JSON, changed, damaged or noise; ``exact``: never misspelled."""
     kind = rng.random()
     if kind < 0.02:
         return noise(rng)

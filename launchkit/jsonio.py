@@ -229,8 +229,12 @@ def read_limited(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     # The file may be another one by now: O_NONBLOCK keeps a FIFO from blocking the open.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
-        _check_readable(os.fstat(descriptor), source, limit_bytes)
-        data = file.read(limit_bytes + 1)
+        status = os.fstat(descriptor)
+        _check_readable(status, source, limit_bytes)
+        # Not up to the limit at once: Python reserves what it is asked to read.
+        data = file.read(status.st_size + 1)
+        if len(data) > status.st_size:
+            data += file.read(limit_bytes + 1 - len(data))
     if len(data) > limit_bytes:
         raise BadDocumentError(source, f"it grew beyond {limit_bytes} bytes while it was read")
     return data

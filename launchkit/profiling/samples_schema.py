@@ -10,6 +10,10 @@ _Int = Annotated[int, Field(ge=-(2**60), le=2**60)]
 _Count = Annotated[int, Field(ge=0, le=2**60)]
 
 
+MOST_SAMPLES = 20_000_000
+"""Eleven hours of one thread at 500 a second."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -72,6 +76,8 @@ class SamplesPart(_Part):
     @model_validator(mode="after")
     def _even(self) -> SamplesPart:
         _check_even(self.process, self.thread, self.time_ns, self.count, self.stack)
+        if sum(self.count) > MOST_SAMPLES:
+            raise ValueError(f"it has more than {MOST_SAMPLES} samples")
         return self
 
 
@@ -110,7 +116,6 @@ class SamplesDocument(_Part):
     names: list[RangeName]
     visits: VisitsPart
     dropped: dict[str, _Count]
-    read: _Count
     lost: _Count
 
     @model_validator(mode="after")

@@ -89,7 +89,6 @@ def combined(
             "start_ns": [start for *_, start, _ in visits],
             "end_ns": [end for *_, end in visits],
         },
-        "read": sum(samples["count"]) + dropped.total(),
         "dropped": dict(dropped),
         "lost": sum(session["lost"] for session in sessions),
     }

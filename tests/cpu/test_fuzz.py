@@ -110,15 +110,22 @@ def test_any_value_in_any_place_is_refused_or_read_by_the_rules(target, tmp_path
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_unchanged_file_is_taken_whole(target, tmp_path, monkeypatch):
-    from launchkit.benchmarks import fuzz_mutations, fuzz_targets, fuzz_timelines, fuzz_traces
+    from launchkit.benchmarks import (
+        fuzz_mutations,
+        fuzz_samples,
+        fuzz_targets,
+        fuzz_timelines,
+        fuzz_traces,
+    )
 
     for module, name in itertools.product((fuzz_mutations, fuzz_targets), ("mutated", "damaged")):
         monkeypatch.setattr(module, name, lambda rng, content: content)
     monkeypatch.setattr(fuzz_targets, "_changed", lambda rng, content: content)
-    monkeypatch.setattr(fuzz_timelines, "damaged", lambda rng, content: content)
+    for module in (fuzz_timelines, fuzz_samples):
+        monkeypatch.setattr(module, "damaged", lambda rng, content: content)
     monkeypatch.setattr(fuzz_timelines, "_changed", lambda rng: fuzz_timelines.export())
     compact = jsonio.dumps_python_compact
-    monkeypatch.setattr(fuzz_traces, "_changed", lambda rng, content, exact: compact(content))
+    monkeypatch.setattr(fuzz_traces, "changed", lambda rng, content, exact: compact(content))
     for module in (fuzz_mutations, fuzz_targets):
         monkeypatch.setattr(module, "spelled", lambda rng, content: compact(content))
     counts = Counts(target)

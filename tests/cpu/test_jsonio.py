@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import os
 import sys
+import tracemalloc
 from decimal import Decimal
 
 import pytest
@@ -129,6 +130,16 @@ def test_deep_nesting_below_a_deep_caller_is_parsed_or_bad_but_no_crash() -> Non
 def test_random_bytes_parse_or_are_bad(data: bytes) -> None:
     with contextlib.suppress(BadDocumentError):
         assert jsonio.loads(jsonio.dumps(parse(data)), source="x", limit_bytes=LIMIT) == parse(data)
+
+
+def test_read_limited_reserves_what_the_file_has_not_what_it_may_have(tmp_path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    tracemalloc.start()
+    try:
+        assert jsonio.read_limited(tmp_path / "a", 1 << 30) == b"x"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_read_limited_returns_the_content(tmp_path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from handmade import rng, timeline
 
 from launchkit.profiling.report.document import report_document
+from launchkit.profiling.report.plots import figures
 from launchkit.profiling.timeline import analyse
 from launchkit.profiling.timeline.buckets import OWN_CODE, bucket_of
 from launchkit.profiling.timeline.model import Source, Timeline
@@ -126,6 +127,12 @@ def test_a_report_of_samples_has_shares_and_no_time() -> None:
     document = report_document(analysis)
     assert document["ranges"] == document["layers"] == document["steps"] == []
     assert [(row["range"], row["count"]) for row in document["python"]] == [("a", 10)]
+    (plot,) = figures(document)
+    assert (plot["id"], plot["data"][0]["name"], plot["data"][0]["y"]) == (
+        "python",
+        OWN_CODE,
+        [100],
+    )
     assert [row["name"] for row in document["frames"]] == ["<module> (train.py)"]
     assert any(warning.startswith("1 ranges are shorter") for warning in analysis.warnings)
 

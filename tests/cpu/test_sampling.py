@@ -136,7 +136,7 @@ def test_stacks_without_times_are_refused(tmp_path) -> None:
 
 def broken():
     document = {"clock": None, "sampler": SAMPLER._asdict(), "processes": [], "threads": [],
-                "frames": ["f"], "stacks": [[0]], "names": [], "dropped": {}, "read": 0, "lost": 0,
+                "frames": ["f"], "stacks": [[0]], "names": [], "dropped": {}, "lost": 0,
                 "samples": {"process": [1], "thread": [1], "time_ns": [1], "count": [1], "stack": [0]},
                 "visits": {"process": [], "thread": [], "name": [], "start_ns": [], "end_ns": []},
                 }  # fmt: skip
@@ -145,7 +145,7 @@ def broken():
     yield "an unknown frame", {**document, "stacks": [[1]]}
     yield "no samples", {name: part for name, part in document.items() if name != "samples"}
     yield "a count of 0", {**document, "samples": {**document["samples"], "count": [0]}}
-    yield "text for a number", {**document, "read": "1"}
+    yield "text for a number", {**document, "lost": "1"}
 
 
 @pytest.mark.parametrize("members", [pytest.param(made, id=what) for what, made in broken()])

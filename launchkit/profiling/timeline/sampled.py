@@ -50,19 +50,21 @@ def _timeline(path: str, document: SamplesDocument) -> Timeline:
     calibration = {"sampling_interval_ns": 1e9 / sampler.rate_hz}
     if clock is not None:
         calibration["clock_uncertainty_ns"] = float(clock.uncertainty_ns)
-    counts = RowCounts()
-    counts.add("samples", read=document.read, used=sum(document.samples.count),
+    counts, used = RowCounts(), sum(document.samples.count)
+    counts.add("samples", read=used + sum(document.dropped.values()), used=used,
                dropped=document.dropped)  # fmt: skip
-    kept = len(visits.name) if visits else 0
+    ranges = _ranges(document) if visits else pl.DataFrame()
     logged = len(document.visits.name)
-    counts.add("ranges", read=logged + document.lost, used=kept,
+    backwards = logged - ranges.height if visits else 0
+    counts.add("ranges", read=logged + document.lost, used=ranges.height,
                dropped={"that could not be kept": document.lost,
-                        "not on the samples' clock": logged - kept})  # fmt: skip
+                        "that end before they begin": backwards,
+                        "not on the samples' clock": 0 if visits else logged})  # fmt: skip
     return Timeline(
         Source(path, "py-spy", product="py-spy", version=sampler.version,
                schema=str(samples_file.SCHEMA), utc_epoch_ns=utc_ns or None, host_only=True,
                calibration=calibration),
-        ranges=table_of("ranges", _ranges(document) if visits else pl.DataFrame()),
+        ranges=table_of("ranges", ranges),
         samples=table_of("samples", _samples(document)),
         processes=table_of("processes", [
             {"process": each.pid, "name": "", "rank": each.rank} for each in document.processes
@@ -89,6 +91,7 @@ def _ranges(document: SamplesDocument) -> pl.DataFrame:
     columns = {"process": visits.process, "thread": visits.thread, "at": visits.name,
                "start_ns": visits.start_ns, "end_ns": visits.end_ns}  # fmt: skip
     frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
+    frame = frame.filter(pl.col("end_ns") >= pl.col("start_ns"))
     return frame.join(table, on="at", how="left").drop("at").with_columns(
         pl.lit(DOMAIN).alias("domain"), pl.lit("push_pop").alias("kind")
     )  # fmt: skip

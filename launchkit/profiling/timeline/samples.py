@@ -75,7 +75,10 @@ def _shares(placed: pl.DataFrame, column: str) -> pl.DataFrame:
         .with_columns(of=whole)
     )
     low, high = wilson(pl.col("count"), pl.col("of"))
-    table = table.with_columns(share=pl.col("count") / pl.col("of"), low=low, high=high)
+    share = pl.col("count") / pl.col("of")
+    # Rounded, an end may lie on the wrong side of a share of 0 or 1.
+    ends = {"low": pl.min_horizontal(low, share), "high": pl.max_horizontal(high, share)}
+    table = table.with_columns(share=share, **ends)
     order = ["of", *_PLACE, "count", "name"]
     return table.sort(order, descending=[True, False, False, True, False], nulls_last=True)
 
