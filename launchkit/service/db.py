@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from sqlalchemy import BigInteger, Table, create_engine, event, make_url, select
+from sqlalchemy import BigInteger, Table, create_engine, event, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
@@ -101,6 +101,14 @@ class Database:
         """Return the database's time in ms since 1970."""
         return int(connection.execute(select(NowMs())).scalar_one())
 
+    def size_bytes(self, connection: Connection) -> int:
+        """Return what the database takes on disk, indexes and free pages included."""
+        texts = {
+            "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+            "postgresql": "SELECT pg_database_size(current_database())",
+        }
+        return int(connection.execute(text(texts[self.kind])).scalar_one())
+
     def close(self) -> None:
         """Give the connections back."""
         self.engine.dispose()
@@ -134,9 +142,9 @@ def usable(database: Database) -> Iterator[Database]:
         database.close()
 
 
-def _url(text: str) -> URL:
+def _url(place: str) -> URL:
     try:
-        url = make_url(text)
+        url = make_url(place)
     except ArgumentError:
         raise UsageError(
             "the database's URL cannot be understood. Write sqlite:////path/to/file.db or "

@@ -77,6 +77,10 @@ class Metrics:
             **made
         )  # fmt: skip
 
+        self._size = prometheus.Gauge(
+            "launchkit_database_bytes", "On disk; the same on every replica.", **made
+        )
+
     def looked_up(
         self, namespace: str, wanted: Sequence[WantedRecord], found: Sequence[Stored | MissedFor]
     ) -> None:
@@ -123,6 +127,8 @@ class Metrics:
         """Return everything as Prometheus reads it; sizes are of this moment."""
         for what, count in sizes(self._database).items():
             self._stored.labels(what).set(count)
+        with self._database.reading() as connection:
+            self._size.set(self._database.size_bytes(connection))
         return generate_latest(self.registry)
 
     def _count_hit(self, namespace: str, answer: Stored) -> None:

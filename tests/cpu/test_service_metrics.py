@@ -66,6 +66,14 @@ def test_hits_and_misses_are_counted_by_reason(served):
     assert of(served, "launchkit_writes_total", outcome="created") == 1
 
 
+def test_size_of_the_database_grows_with_what_it_holds(served):
+    before = exposed(served)["launchkit_database_bytes", ()]
+    assert before > 0
+    for number in range(300):
+        served.put(record_for(number))
+    assert exposed(served)["launchkit_database_bytes", ()] > before
+
+
 def test_counts_reach_the_database_and_add_up(served):
     served.put(TUNED)
     for _ in range(2):
