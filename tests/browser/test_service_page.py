@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from urllib.parse import urlsplit
 
 import page_world
@@ -10,6 +11,7 @@ from page_site import Site
 from page_world import A100, COPY, H200, HOSTILE, SCAN, a_record
 from serving import serving
 
+import launchkit
 from launchkit.service import auth, protocol, spaces
 
 TOKEN_REFUSED = "the server responded with a status of 401"
@@ -269,6 +271,21 @@ def test_writer_takes_a_snapshot_and_compares_it_with_now(site, served):
     site.wait_for("#sum", "71 keys have the same winner, 0 another one")
     assert [row[:2] for row in site.table()] == [[COPY.name, record.key.text]]
     site.browser.delete_all_cookies()
+
+
+def test_pin_file_is_downloaded_and_opens_as_a_store(site, tmp_path):
+    site.browser.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    site.open("/web/default/devices")
+    row = next(each for each in site.all("tbody tr") if H200.name in each.text)
+    row.find_element("partial link text", "pin file").click()
+    deadline = time.monotonic() + 30
+    while not (files := list(tmp_path.glob("*.lock"))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pinned = list(launchkit.open_store(files[0]).records())
+    assert {record.device for record in pinned} == {H200}
+    assert {record.kernel.name for record in pinned} >= {COPY.name, SCAN.name}
 
 
 def test_admin_ends_a_lease_and_makes_a_namespace(site, served):
