@@ -20,7 +20,7 @@ from launchkit.profiling.timeline import (
     stalls,
     steps,
 )
-from launchkit.profiling.timeline.intervals import covered_between, unions
+from launchkit.profiling.timeline.intervals import covered_between, looked_up
 from launchkit.profiling.timeline.linked import Linked, link
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.nesting import Nesting, innermost_at
@@ -82,44 +82,67 @@ def analyse(timeline: Timeline, *, step_range: str | None = None) -> Analysis:
         timeline = samples.without_times(timeline)
     linked = link(timeline)
     calls = cold.mark_cold(stalls.with_stalls(linked), linked.overheads)
+    # What needs the calls alone comes first and gaps last, so that their memory does not add up.
+    of_calls = {
+        "kernels": kernel_table(linked, calls),
+        "stalls": stalls.stall_table(calls),
+        "cold": cold.cold_launches(calls),
+        "devices": device_table(linked),
+        "processes": ranks.process_table(timeline.processes, calls, linked.gpu),
+    }
     nesting = attribution.nested_ranges(linked)
-    instances = attribution.instances(linked, calls, nesting)
+    found = _warnings(timeline, nesting, linked, calls)
+    warnings = (*timeline.warnings, *found, *_short(whole))
+    host = attribution.host_time(linked, calls, "lane")
+    instances = attribution.instances(linked, calls, nesting, host)
     chosen = steps.steps_of(instances, step_range)
-    ranges = attribution.by_name(instances)
-    places = layers.placed(nesting)
-    idle, found = _gaps(linked, calls, nesting, chosen)
+    of_ranges = _of_ranges(timeline, linked, calls, nesting, instances)
+    idle, each = _gaps(linked, calls, nesting, host, chosen)
     return Analysis(
         timeline=timeline,
-        ranges=ranges,
         instances=instances,
         steps=steps.step_table(chosen),
-        ops=layers.op_table(instances, places),
-        layers=layers.layer_table(instances, calls, nesting, places),
-        kernels=kernel_table(linked, calls),
         calls=calls,
         gpu=linked.gpu,
-        stalls=stalls.stall_table(calls),
-        cold=cold.cold_launches(calls),
-        sync=sync_table(linked, calls, nesting),
-        gaps=found,
+        gaps=each,
         idle=idle,
-        devices=device_table(linked.gpu),
-        processes=ranks.process_table(timeline.processes, calls, linked.gpu),
-        verdicts=verdicts(
-            ranges,
-            host_only=timeline.source.host_only,
-            uncertainty_ns=timeline.source.calibration.get("range_uncertainty_ns", 0.0),
-        ),
         python=samples.bucket_table(whole),
         frames=samples.frame_table(whole),
-        warnings=(*timeline.warnings, *_warnings(timeline, nesting, linked, calls), *_short(whole)),
+        warnings=warnings,
+        **of_calls,
+        **of_ranges,
     )
 
 
+def _of_ranges(
+    timeline: Timeline,
+    linked: Linked,
+    calls: pl.DataFrame,
+    nesting: Nesting,
+    instances: pl.DataFrame,
+) -> dict[str, pl.DataFrame]:
+    ranges, places = attribution.by_name(instances), layers.placed(nesting)
+    source = timeline.source
+    return {
+        "ranges": ranges,
+        "ops": layers.op_table(instances, places),
+        "layers": layers.layer_table(instances, calls, nesting, places),
+        "sync": sync_table(linked, calls, nesting),
+        "verdicts": verdicts(
+            ranges,
+            host_only=source.host_only,
+            uncertainty_ns=source.calibration.get("range_uncertainty_ns", 0.0),
+        ),
+    }
+
+
 def _gaps(
-    linked: Linked, calls: pl.DataFrame, nesting: Nesting, chosen: pl.DataFrame
+    linked: Linked,
+    calls: pl.DataFrame,
+    nesting: Nesting,
+    host: attribution.HostTime,
+    chosen: pl.DataFrame,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    host = attribution.host_time(linked, calls, "lane")
     whole = gaps.find_gaps(linked, calls, nesting, host, _window(chosen))
     share = pl.col("window_ns") / max(1, chosen.height)
     step_ns = pl.when(chosen.height > 0).then(share)
@@ -147,7 +170,8 @@ def kernel_table(linked: Linked, calls: pl.DataFrame) -> pl.DataFrame:
         launch=pl.col("end_ns") - pl.col("start_ns") - pl.col("stall_ns"),
     )  # fmt: skip
     took, waited = pl.col("end_ns") - pl.col("start_ns"), pl.col("start_ns") - pl.col("returned")
-    rows = linked.gpu.join(own, on="call_id", how="left").with_columns(took=took, waited=waited)
+    lean = linked.gpu.select("name", "kind", "start_ns", "end_ns", "call_id")
+    rows = looked_up(lean, own, "call_id").with_columns(took=took, waited=waited)
     quantiles = {"median_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
     table = rows.group_by("name", "kind").agg(
         pl.len().alias("count"), pl.col("took").sum().alias("total_ns"),
@@ -172,8 +196,8 @@ def sync_table(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.Data
     waits = attribution.waiting(calls)
     tops = innermost_at(waits, nesting.segments, "start_ns")
     everywhere = pl.lit(0, pl.Int8).alias("all")
-    active = unions(linked.gpu.with_columns(everywhere), "all")
-    during = covered_between(waits.with_columns(everywhere), active, "all", "start_ns", "end_ns")
+    spans = waits.with_columns(everywhere)
+    during = covered_between(spans, linked.active, "all", "start_ns", "end_ns")
     named = nesting.ranges.select("order", "domain", range="name")
     rows = waits.hstack([tops]).with_columns(during.alias("during"), took=_length())
     return (
@@ -190,13 +214,13 @@ def sync_table(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.Data
     )
 
 
-def device_table(gpu: pl.DataFrame) -> pl.DataFrame:
+def device_table(linked: Linked) -> pl.DataFrame:
     """Return for each ``device`` its ``span_ns`` from first to last work, ``busy_ns``, ``idle_ns``.
 
     ``work_ns`` is the sum of durations, which several streams make larger than ``busy_ns``.
     """
-    work = gpu.group_by("device").agg(count=pl.len(), work_ns=_length().sum())
-    spans = unions(gpu, "device").group_by("device").agg(
+    work = linked.gpu.group_by("device").agg(count=pl.len(), work_ns=_length().sum())
+    spans = linked.busy.group_by("device").agg(
         busy_ns=_length().sum(), span_ns=pl.col("end_ns").max() - pl.col("start_ns").min()
     )  # fmt: skip
     idle = pl.col("span_ns") - pl.col("busy_ns")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from launchkit.profiling.timeline import intervals
+from launchkit.profiling.timeline.intervals import looked_up
 from launchkit.profiling.timeline.linked import Linked
 from launchkit.profiling.timeline.nesting import Nesting, innermost_at, nest
 
@@ -65,7 +66,9 @@ def nested_ranges(linked: Linked) -> Nesting:
     return nest(linked.ranges.filter(pl.col("kind") == "push_pop"))
 
 
-def instances(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
+def instances(
+    linked: Linked, calls: pl.DataFrame, nesting: Nesting, host: HostTime | None = None
+) -> pl.DataFrame:
     """Return a row for each range, times in ns.
 
     ``range_id``, ``process``, ``thread``, ``lane``, ``domain``, ``name``, ``category``,
@@ -79,23 +82,21 @@ def instances(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.DataF
     ``window_ns``, ``exposed_idle_ns``.
 
     Start/end ranges overlap others and may span threads: calls of their whole process count by
-    containment, and they have nothing exclusive (null).
+    containment, and they have nothing exclusive (null). ``host`` is that of lanes, if it is known.
     """
     calls = calls.with_columns(cold_ns=pl.when("cold").then(_took()).otherwise(0))
-    lanes = host_time(linked, calls, "lane")
+    lanes = host or host_time(linked, calls, "lane")
     nested = _inclusive(nesting.ranges, calls, lanes, "lane")
     nested = nested.hstack(gpu_windows(nested, linked, "lane"))
     own = exclusive(nesting, calls, lanes)
-    nested = nested.join(own, on="order", how="left", maintain_order="left").with_columns(
-        pl.col(own.columns[1:]).fill_null(0)
-    )
+    nested = looked_up(nested, own, "order").with_columns(pl.col(own.columns[1:]).fill_null(0))
     nested = _without_recorder(nested)
     loose = linked.ranges.filter(pl.col("kind") == "start_end")
     every = nested if loose.is_empty() else pl.concat(
         [nested, _overlapping(loose, linked, calls)], how="diagonal"
     )  # fmt: skip
     every = every.sort("range_id")
-    return every.with_columns(gpu_active_ns=_while_active(every, linked.gpu))
+    return every.with_columns(gpu_active_ns=_while_active(every, linked.active))
 
 
 def _without_recorder(nested: pl.DataFrame) -> pl.DataFrame:
@@ -103,7 +104,7 @@ def _without_recorder(nested: pl.DataFrame) -> pl.DataFrame:
     inner = nested.group_by(order="parent").agg(inner_ns=pl.col("recorder_ns").sum())
     own = pl.col("recorder_ns") - pl.col("inner_ns").fill_null(0)
     return (
-        nested.join(inner, on="order", how="left", maintain_order="left")
+        looked_up(nested, inner, "order")
         .with_columns((pl.col("exclusive_ns", "python_ns") - own).clip(lower_bound=0))
         .drop("inner_ns")
     )
@@ -115,10 +116,8 @@ def _overlapping(loose: pl.DataFrame, linked: Linked, calls: pl.DataFrame) -> pl
     return spans.with_columns(inclusive_python_ns=pl.lit(None, pl.Int64))
 
 
-def _while_active(ranges: pl.DataFrame, gpu: pl.DataFrame) -> pl.Series:
-    everywhere = pl.lit(0, pl.Int8).alias("all")
-    active = intervals.unions(gpu.with_columns(everywhere), "all")
-    spans = ranges.with_columns(everywhere)
+def _while_active(ranges: pl.DataFrame, active: pl.DataFrame) -> pl.Series:
+    spans = ranges.select("start_ns", "end_ns", pl.lit(0, pl.Int8).alias("all"))
     return intervals.covered_between(spans, active, "all", "start_ns", "end_ns")
 
 
@@ -127,9 +126,12 @@ def _took() -> pl.Expr:
 
 
 def _inclusive(ranges: pl.DataFrame, calls: pl.DataFrame, host: HostTime, key: str) -> pl.DataFrame:
-    ordered = calls.sort(key, "start_ns", maintain_order=True)
+    some = pl.any_horizontal(pl.col(name) != 0 for name in _SUMMED)
+    ordered = calls.lazy().filter(some).select(key, "start_ns", *_SUMMED).sort(
+        key, "start_ns", maintain_order=True
+    )  # fmt: skip
     running = [pl.col(name).cast(pl.Int64).cum_sum().over(key) for name in _SUMMED]
-    sums = ordered.select(key, "start_ns", *running)
+    sums = ordered.select(key, "start_ns", *running).collect()
     at = [intervals.values_before(ranges, sums, key, end, _SUMMED).fill_null(0)
           for end in ("start_ns", "end_ns")]  # fmt: skip
     counted = [at[1][name] - at[0][name] for name in _SUMMED]
@@ -179,9 +181,8 @@ def gpu_windows(ranges: pl.DataFrame, linked: Linked, key: str) -> pl.DataFrame:
     to its end or that of its work, whichever is later; ``exposed_idle_ns``: how much of it the device
     was idle. Sums over the devices; null where there are none.
     """
-    busy = intervals.unions(linked.gpu, "device")
     names = sorted(linked.submissions.get_column("device").unique())
-    parts = [_on_device(ranges, linked.submissions, busy, key, name) for name in names]
+    parts = [_on_device(ranges, linked.submissions, linked.busy, key, name) for name in names]
     if not parts:
         return pl.DataFrame(schema=_WINDOWS).clear(ranges.height)
     rows = pl.concat([part.with_row_index("row") for part in parts])

@@ -9,7 +9,7 @@ other calls, and Python; then come the launch itself and, where the call had ret
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -57,31 +57,42 @@ def find_gaps(
     and an end in ns, None for all.
     """
     host = _nested(host)
+    number = pl.struct("domain", "range").rank("dense").cast(pl.UInt32).alias("number")
+    ranges = nesting.ranges.select("domain", range="name").with_columns(number)
     low, high = window or (_LOW, _HIGH)
-    gaps = _split(_with_calls(device_gaps(linked.gpu), calls), host)
-    gaps = gaps.with_columns(within=pl.col("end_ns").is_between(low, high))
-    parts = pl.concat([_before_parts(gaps, nesting, host), _later_parts(gaps, nesting)])
-    named = nesting.ranges.select("order", "domain", range="name")
-    rows = gaps.join(_largest(parts).join(named, on="order", how="left"), on="gap", how="left")
-    rows = rows.join(linked.lanes, on="lane", how="left")
+    rows, sums = [], []
+    # In pieces, since what a gap is split into takes some times the memory of the result.
+    for gaps in _slices(device_gaps(linked.gpu)):
+        found = _with_calls(gaps, calls).with_columns(within=pl.col("end_ns").is_between(low, high))
+        parts = _parts(found, nesting, host)
+        whole = intervals.looked_up(_whole(found, parts), linked.lanes, "lane")
+        around = ranges.select(pl.all().gather(whole.get_column("order")))
+        rows.append(whole.hstack(around).select(_COLUMNS))
+        sums.append(_summed(parts, found, ranges))
     return Gaps(
-        rows.select(
-            "device", "start_ns", "end_ns", "idle_ns", "cause", *_SPLIT, "process", "thread",
-            "name", "kernel", "call_id", "domain", "range",
-        ).sort("idle_ns", "start_ns", descending=[True, False]),
-        _ranked(parts, named),
-    )  # fmt: skip
+        pl.concat(rows).sort("idle_ns", "start_ns", descending=[True, False]),
+        _ranked(pl.concat(sums), ranges),
+    )
 
 
-def _largest(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return for each gap the ``order`` of the range with most of it."""
-    whole = parts.lazy().group_by("gap", "order").agg(pl.col("part_ns").sum())
-    most = whole.filter(pl.col("part_ns") == pl.col("part_ns").max().over("gap"))
-    return most.select("gap", "order").unique("gap", keep="any").collect()
+_COLUMNS = (
+    "device", "start_ns", "end_ns", "idle_ns", "cause", *_SPLIT, "process", "thread", "name",
+    "kernel", "call_id", "domain", "range",
+)  # fmt: skip
+_PIECE = 200_000
+
+
+def _slices(gaps: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    for start in range(0, max(1, gaps.height), _PIECE):
+        # The number of a gap is its row in the piece.
+        piece = gaps.slice(start, _PIECE)
+        yield piece.with_columns(gap=pl.int_range(pl.len(), dtype=pl.UInt32))
 
 
 def _nested(host: HostTime) -> HostTime:
     """Return unions each of which holds the ones before: the profiler's, waits, all calls."""
+    if host.profiler.is_empty():  # waits are calls
+        return host
     sync, busy = (_together(host.profiler, each) for each in (host.sync, host.busy))
     return HostTime(sync=sync, busy=busy, profiler=host.profiler)
 
@@ -112,7 +123,7 @@ def device_gaps(gpu: pl.DataFrame) -> pl.DataFrame:
 def _with_calls(gaps: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Add the launching call's ``lane`` and ``name``, and where the host's time before it ends."""
     named = calls.select("call_id", "lane", "name", call_start="start_ns", call_end="end_ns")
-    joined = gaps.join(named, on="call_id", how="left", maintain_order="left")
+    joined = intervals.looked_up(gaps, named, "call_id")
     called, returned = (
         pl.col(name).clip(pl.col("start_ns"), pl.col("end_ns"))
         for name in ("call_start", "call_end")
@@ -120,19 +131,16 @@ def _with_calls(gaps: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(called_ns=called, returned_ns=returned)
 
 
-def _split(gaps: pl.DataFrame, host: HostTime) -> pl.DataFrame:
-    known = pl.col("lane").is_not_null()
-    parts = _host_parts(gaps.rename({"start_ns": "from_ns", "called_ns": "to_ns"}), host)
-    split = gaps.hstack(parts).with_columns(
-        launch_ns=pl.col("returned_ns") - pl.col("called_ns"),
-        queue_ns=pl.col("end_ns") - pl.col("returned_ns"),
-        unknown_ns=pl.when(known).then(0).otherwise("idle_ns"),
-    )
-    split = split.with_columns(pl.col(_SPLIT).fill_null(0))
+def _whole(gaps: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """Add each gap's split, its ``cause``, and the ``order`` of the range with most of it."""
+    total = pl.sum_horizontal(_SPLIT)
+    summed = parts.lazy().group_by("gap").agg(
+        pl.col(_SPLIT).sum(), pl.col("order").get(total.arg_max())
+    )  # fmt: skip
+    split = intervals.looked_up(gaps, summed.collect(), "gap")
     most = pl.concat_list(_SPLIT).list.arg_max()
     names = pl.Series(CAUSES, dtype=pl.Enum(CAUSES))
-    cause = names.gather(split.select(most).to_series()).alias("cause")
-    return split.with_columns(cause)
+    return split.with_columns(names.gather(split.select(most).to_series()).alias("cause"))
 
 
 def _host_parts(spans: pl.DataFrame, host: HostTime) -> pl.DataFrame:
@@ -158,32 +166,26 @@ def _together(*islands: pl.DataFrame) -> pl.DataFrame:
     return intervals.unions(pl.concat(spans), "lane")
 
 
-def _before_parts(gaps: pl.DataFrame, nesting: Nesting, host: HostTime) -> pl.DataFrame:
-    """Return the host's part of gaps by the innermost range: ``gap``, ``order``, ``cause``."""
-    spans = gaps.filter(pl.col("called_ns") > pl.col("start_ns")).select(
-        "gap", "within", "lane", from_ns="start_ns", to_ns="called_ns"
-    )
-    cut = pieces(spans, nesting.segments)
-    parts = cut.select("gap", "within", order="top").hstack(_host_parts(cut, host))
-    return _long(parts, _HOST)
+def _parts(gaps: pl.DataFrame, nesting: Nesting, host: HostTime) -> pl.DataFrame:
+    """Return how much of each gap is due to what in which range.
 
-
-def _later_parts(gaps: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
-    """Return the parts of gaps from the call on, which belong to the range the call is in."""
-    tops = innermost_at(gaps, nesting.segments, "call_start")
-    return _long(gaps.with_columns(order=tops), ("launch", "queue", "unknown"))
-
-
-def _long(parts: pl.DataFrame, causes: Sequence[str]) -> pl.DataFrame:
-    """Return a row for each part that lasts: ``gap``, ``within``, ``order``, ``cause``, ``part_ns``."""
-    each = (
-        parts.lazy().filter(pl.col(f"{cause}_ns") > 0).select(
-            "gap", "within", "order", pl.lit(cause, pl.Enum(CAUSES)).alias("cause"),
-            part_ns=f"{cause}_ns",
-        )
-        for cause in causes
+    Columns: ``gap``, ``order`` (of the innermost range, null outside any), those of ``_SPLIT``.
+    """
+    spans = gaps.lazy().filter(pl.col("called_ns") > pl.col("start_ns")).select(
+        "gap", "lane", from_ns="start_ns", to_ns="called_ns"
     )  # fmt: skip
-    return pl.concat(each).collect()
+    cut = pieces(spans.collect(), nesting.segments)
+    before = cut.select("gap", order="top").hstack(_host_parts(cut, host))
+    known = pl.col("lane").is_not_null()
+    # From the call on, a gap belongs to the range that the call is in.
+    later = gaps.select(
+        "gap", innermost_at(gaps, nesting.segments, "call_start").alias("order"),
+        launch_ns=(pl.col("returned_ns") - pl.col("called_ns")).fill_null(0),
+        queue_ns=(pl.col("end_ns") - pl.col("returned_ns")).fill_null(0),
+        unknown_ns=pl.when(known).then(0).otherwise("idle_ns"),
+    )  # fmt: skip
+    rows = pl.concat([before, later], how="diagonal").lazy().group_by("gap", "order")
+    return rows.agg(pl.col(_SPLIT).sum()).collect()
 
 
 def pieces(spans: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
@@ -228,15 +230,36 @@ def _endless(segments: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 _LOW, _HIGH = -(2**62), 2**62
 
 
-def _ranked(parts: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
-    by_range = parts.lazy().group_by("order", "cause").agg(
-        gaps=pl.col("gap").n_unique(),
-        idle_ns=pl.col("part_ns").sum(),
-        window_ns=pl.col("part_ns").filter("within").sum(),
+_FIGURES = {
+    "gaps": pl.col(_SPLIT) > 0,
+    "idle_ns": pl.col(_SPLIT),
+    "window_ns": pl.when("within").then(pl.col(_SPLIT)).otherwise(0),
+}
+
+
+def _summed(parts: pl.DataFrame, gaps: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return by the ``number`` of a range, for each cause, what ``_FIGURES`` count."""
+    rows = parts.lazy().with_columns(
+        ranges.get_column("number").gather(parts.get_column("order")),
+        gaps.get_column("within").gather(parts.get_column("gap")),
+    )
+    sums = (each.sum().cast(pl.Int64).name.prefix(f"{name}:") for name, each in _FIGURES.items())
+    return rows.group_by("number").agg(sums).collect()
+
+
+def _ranked(sums: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the idle time by range and cause, the most first."""
+    summed = sums.group_by("number").agg(pl.all().sum())
+    by_cause = pl.concat(
+        summed.select(
+            "number", pl.lit(cause, pl.Enum(CAUSES)).alias("cause"),
+            *(pl.col(f"{name}:{cause}_ns").alias(name) for name in _FIGURES),
+        )
+        for cause in CAUSES
     )  # fmt: skip
-    grouped = by_range.join(named.lazy(), on="order", how="left").group_by(
-        "domain", "range", "cause"
-    ).agg(pl.col("gaps", "idle_ns", "window_ns").sum())  # fmt: skip
-    return grouped.sort(
+    named = by_cause.filter(pl.col("idle_ns") > 0).join(
+        ranges.unique("number", keep="any"), on="number", how="left"
+    )
+    return named.select("domain", "range", "cause", *_FIGURES).sort(
         "idle_ns", "range", "cause", descending=[True, False, False], nulls_last=True
-    ).collect()
+    )

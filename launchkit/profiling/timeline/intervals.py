@@ -12,6 +12,20 @@ from typing import Literal
 import polars as pl
 
 
+def looked_up(
+    rows: pl.DataFrame, table: pl.DataFrame, on: str | Sequence[str], *, nulls_equal: bool = False
+) -> pl.DataFrame:
+    """Return ``rows`` with the columns of the row of ``table`` that has the same ``on``, or nulls.
+
+    ``table`` has each ``on`` once. As a left join, but that the columns of ``rows`` are not copied.
+    """
+    keys = [on] if isinstance(on, str) else list(on)
+    found = rows.select(keys).join(
+        table, on=keys, how="left", maintain_order="left", nulls_equal=nulls_equal
+    )
+    return rows.hstack(found.drop(keys))
+
+
 def unions(intervals: pl.DataFrame, key: str) -> pl.DataFrame:
     """Return the union of the intervals of each ``key``, as islands that do not touch.
 
@@ -21,15 +35,17 @@ def unions(intervals: pl.DataFrame, key: str) -> pl.DataFrame:
     """
     ordered = intervals.lazy().select(key, "start_ns", "end_ns").drop_nulls()
     ordered = ordered.filter(pl.col("end_ns") > pl.col("start_ns")).sort(key, "start_ns")
-    reached = pl.col("end_ns").cum_max().shift(1).over(key)
-    islands = (
-        ordered.with_columns(island=(reached.is_null() | (pl.col("start_ns") > reached)).cum_sum())
-        .group_by("island", maintain_order=True)
-        .agg(pl.col(key, "start_ns").first(), pl.col("end_ns").max())
-    )
+    reached = pl.col("end_ns").cum_max().over(key)
+    before = reached.shift(1).over(key)
+    begins = before.is_null() | (pl.col("start_ns") > before)
+    rows = ordered.with_columns(end_ns=reached, begins=begins).collect()
+    # An island ends where the next one begins: at what was reached up to there.
+    ends = rows.get_column("begins").shift(-1, fill_value=True)
+    starts = rows.filter("begins").select(key, "start_ns")
+    islands = starts.with_columns(rows.get_column("end_ns").filter(ends))
     length = pl.col("end_ns") - pl.col("start_ns")
     before = (length.cum_sum().over(key) - length).alias("before_ns")
-    return islands.select(key, "start_ns", "end_ns", before).collect()
+    return islands.select(key, "start_ns", "end_ns", before)
 
 
 def covered_ns(points: pl.DataFrame, islands: pl.DataFrame, key: str, at: str) -> pl.Series:
@@ -38,7 +54,8 @@ def covered_ns(points: pl.DataFrame, islands: pl.DataFrame, key: str, at: str) -
     The difference at two times of one key is what is covered between them, to the nanosecond.
     """
     inside = pl.min_horizontal("point_ns", "end_ns") - pl.col("start_ns")
-    found = _last_at(points, islands, key, at)
+    needed = islands.select(key, "start_ns", "end_ns", "before_ns")
+    found = _last_at(points, needed, key, at)
     return found.select((pl.col("before_ns") + inside).fill_null(0)).to_series()
 
 
@@ -53,14 +70,19 @@ def values_at(
     points: pl.DataFrame, steps: pl.DataFrame, key: str, at: str, columns: Sequence[str]
 ) -> pl.DataFrame:
     """Return ``columns`` of the last step of each point's key that starts at or before ``at``."""
-    return _last_at(points, steps, key, at).select(columns)
+    return _last_at(points, _needed(steps, key, columns), key, at).select(columns)
 
 
 def values_before(
     points: pl.DataFrame, events: pl.DataFrame, key: str, at: str, columns: Sequence[str]
 ) -> pl.DataFrame:
     """Return ``columns`` of the last event of each point's key that starts before ``at``."""
-    return _last_at(points, events, key, at, exact=False).select(columns)
+    needed = _needed(events, key, columns)
+    return _last_at(points, needed, key, at, exact=False).select(columns)
+
+
+def _needed(rows: pl.DataFrame, key: str, columns: Sequence[str]) -> pl.DataFrame:
+    return rows.select(list(dict.fromkeys((key, "start_ns", *columns))))
 
 
 def _last_at(

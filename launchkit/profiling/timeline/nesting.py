@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from launchkit.profiling.timeline.intervals import values_at
+from launchkit.profiling.timeline.intervals import looked_up, values_at
 
 _NONE = -1
 
@@ -43,7 +43,7 @@ def nest(ranges: pl.DataFrame) -> Nesting:
     events, crossing = _stacks(ordered)
     events = _with_tops(events)
     opened = events.filter("opens").select("order", "parent", "depth")
-    placed = ordered.join(opened, on="order", how="left", maintain_order="left")
+    placed = looked_up(ordered, opened, "order")
     segments = _segments(events)
     return Nesting(_place_points(placed, segments), segments, crossing)
 

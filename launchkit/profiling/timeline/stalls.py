@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from launchkit.profiling.timeline.intervals import covered_between, unions, values_at
+from launchkit.profiling.timeline.intervals import covered_between, looked_up, unions, values_at
 from launchkit.profiling.timeline.linked import Linked
 from launchkit.profiling.timeline.vocabulary import LAUNCH_KINDS
 
@@ -33,7 +33,7 @@ def with_stalls(linked: Linked) -> pl.DataFrame:
     (null: it put nothing into the queue). ``stall_method`` is ``"measured"`` where the driver
     reported it in this process, ``"estimated"`` where the GPU work allows that, else ``"none"``.
     """
-    calls = linked.calls.join(_queued(linked), on="call_id", how="left", maintain_order="left")
+    calls = looked_up(linked.calls, _queued(linked), "call_id")
     full = linked.overheads.filter(pl.col("kind") == "queue_full")
     reported = full.get_column("process").unique().implode()
     islands = unions(full, "lane")

@@ -64,22 +64,26 @@ def predict(analysis: Analysis, change: Change, *, max_calls: int = 200_000) -> 
     Raises:
         UsageError: there is no closed push/pop range of that name in the steps.
     """
-    program = program_of(analysis, change.range, change.domain, max_calls=max_calls)
+    program = _program(analysis, change.range, change.domain, max_calls)
+    return _predicted(program, change, replay(program))
+
+
+def _program(analysis: Analysis, name: str, domain: str | None, max_calls: int) -> Program:
+    program = program_of(analysis, name, domain, max_calls=max_calls)
     if not instances_of(program):
         raise UsageError(
-            f"no range {change.range!r} lies within the steps of the capture. Name one that is in "
+            f"no range {name!r} lies within the steps of the capture. Name one that is in "
             "the table of ranges, or choose other steps with step_range.",
-            range=change.range,
-            domain=change.domain,
+            range=name,
+            domain=domain,
         )
+    return program
+
+
+def _predicted(program: Program, change: Change, before: Replayed) -> Prediction:
+    """Return what a change makes of a program whose replay, as it is, took ``before``."""
     changed, instances, skipped = apply(program, change)
-    return _predicted(program, changed, change, instances, skipped)
-
-
-def _predicted(
-    program: Program, changed: Program, change: Change, instances: int, skipped: int
-) -> Prediction:
-    before, after = replay(program), replay(changed)
+    after = replay(changed)
     steps = program.steps
     saved = (before.total_ns - after.total_ns) / steps
     host = (_host_ns(program) - _host_ns(changed)) / steps
@@ -120,6 +124,10 @@ def _notes(program: Program, after: Replayed, change: Change, skipped: int) -> l
     return [text for text, holds in found.items() if holds]
 
 
+_SUGGESTED_CALLS = 50_000
+"""Calls that each suggestion replays, in whole steps: some seconds for a dozen of them."""
+
+
 def suggestions(
     analysis: Analysis, ranges: Sequence[str] | None = None, *, limit: int = 5
 ) -> pl.DataFrame:
@@ -132,12 +140,15 @@ def suggestions(
     names = list(ranges) if ranges is not None else _candidates(analysis, limit)
     rows = []
     for name in names:
-        for kind in (CachedLaunches, OpPlan, CudaGraph, Fused):
-            try:
-                rows.append(_row(predict(analysis, kind(name))))
-            except UsageError:
-                if ranges is not None:
-                    raise
+        try:
+            program = _program(analysis, name, None, _SUGGESTED_CALLS)
+        except UsageError:
+            if ranges is not None:
+                raise
+            continue
+        before = replay(program)
+        changes = (kind(name) for kind in (CachedLaunches, OpPlan, CudaGraph, Fused))
+        rows += [_row(_predicted(program, change, before)) for change in changes]
     made = pl.DataFrame(rows, schema=_ROW, orient="row").filter(pl.col("instances") > 0)
     return made.sort("saved_ns", "range", "change", descending=[True, False, False])
 
