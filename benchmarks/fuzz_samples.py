@@ -15,7 +15,7 @@ from launchkit.benchmarks.fuzz_mutations import damaged
 
 Files = dict[str, bytes]
 
-for _name in ("utf-16", "utf-16-le", "utf-16-be"):
+for _name in ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"):
     codecs.lookup(
         _name
     )  # now, not when an input is read: what Python imports then is not its doing

@@ -240,6 +240,7 @@ TARGETS: dict[str, Target] = {
 
 if importlib.util.find_spec("polars") is not None:
     # Now, not on first use: what polars maps is not the memory of an input.
+    from launchkit.benchmarks import fuzz_copies as copies
     from launchkit.benchmarks import fuzz_samples as samples
     from launchkit.benchmarks import fuzz_timelines as timelines
     from launchkit.benchmarks import fuzz_traces as traces
@@ -250,5 +251,7 @@ if importlib.util.find_spec("polars") is not None:
         "chrome": Target(traces.make_trace, timelines.take, timelines.check),
         "samples": Target(samples.make_samples, timelines.take, timelines.check),
         "py-spy": Target(samples.make_pyspy, timelines.take, timelines.check),
+        "scrub": Target(copies.make, copies.take_scrubbed, timelines.check),
+        "slice": Target(copies.make, copies.take_sliced, timelines.check),
         "profile": Target(traces.make_profile, traces.take_profile, timelines.check),
     }

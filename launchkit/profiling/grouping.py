@@ -24,7 +24,7 @@ def step_rows(
     """Return a row for each visit of the ranges ``name``, with the launches begun during it."""
     visits = sorted(_visits_of(nodes, name))
     by_thread: dict[int, list[int]] = {}
-    for place, (_, _, thread) in enumerate(visits):
+    for place, (_, thread, _, _) in enumerate(visits):
         by_thread.setdefault(thread, []).append(place)
     found = [Series() for _ in visits]
     starts = {
@@ -33,11 +33,11 @@ def step_rows(
     for start_ns, thread, ns, phases in single_launches(nodes):
         before = bisect_right(starts.get(thread, ()), start_ns) - 1
         place = by_thread[thread][before] if before >= 0 else -1
-        if place >= 0 and start_ns < visits[place][0] + visits[place][1]:
+        if place >= 0 and start_ns < visits[place][3]:
             found[place].add(_times(ns), {key: _times(each) for key, each in phases.items()}, 1)
     return tuple(
         group_row(step, series, max(0.0, length_ns - series.launches * launch_added_ns) / 1000)
-        for step, (series, (_, length_ns, _)) in enumerate(zip(found, visits, strict=True))
+        for step, (series, (_, _, length_ns, _)) in enumerate(zip(found, visits, strict=True))
     )
 
 
@@ -63,11 +63,16 @@ def phases_at(series: Series, place: int) -> dict[str, int]:
     return {name: times.samples[place] for name, times in series.phases.items()}
 
 
-def _visits_of(nodes: Sequence[RangeNode], name: str) -> Iterator[tuple[int, int, int]]:
+def _visits_of(nodes: Sequence[RangeNode], name: str) -> Iterator[tuple[int, int, int, int]]:
+    """Yield start, thread, length without the recorder's share, and end of each visit."""
     for node in nodes:
         if node.path[-1:] == (name,):
             visits = node.visits
-            yield from zip(visits.started_ns, visits.length_ns, visits.thread, strict=True)
+            rows = zip(
+                visits.started_ns, visits.thread, visits.length_ns, visits.recorder_ns, strict=True
+            )
+            for start_ns, thread, length_ns, recorder_ns in rows:
+                yield start_ns, thread, length_ns, start_ns + length_ns + recorder_ns
 
 
 def _times(ns: int) -> Any:

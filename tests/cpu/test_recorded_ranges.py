@@ -186,6 +186,23 @@ def test_a_step_holds_the_launches_begun_while_it_was_open_on_its_thread(counts)
     assert profile(counts).by_step("nothing") == ()
 
 
+def test_a_launch_at_the_end_of_a_step_is_in_it_whatever_recording_took(counts, time):
+    visit = opened(counts, time, RangeCosts(own_ns=10, nested_ns=400))
+    node = counts.child(counts.root, "step", None)
+    last = []
+
+    def at_the_end():
+        launch(counts, node, ns=10, started_ns=time.time_ns)
+        last.append(time.time_ns)
+
+    # Each inner range takes 500 ns more of the step than is its own.
+    parts = [lambda: visit("inner", 500)] * 4
+    visit("step", *parts, at_the_end)
+    (row,) = profile(counts).by_step()
+    assert row.launches == 1
+    assert row.wall_us * 1000 < last[0]
+
+
 def test_a_cost_has_the_median_of_its_rounds_and_half_the_distance_of_its_deciles():
     rounds = np.random.default_rng(1).normal(500, 40, 301).tolist()
     cost = cost_of(rounds)

@@ -6,50 +6,75 @@ Above the copies of each format. Needs nothing but the standard library and orjs
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from launchkit.errors import TimelineError
+from launchkit.profiling import profile_file
 from launchkit.profiling.timeline.counts import RowCounts
+from launchkit.profiling.timeline.profile_copies import (
+    profile_range_bounds,
+    scrub_profile,
+    slice_profile,
+)
 from launchkit.profiling.timeline.rewriting import is_sqlite
 from launchkit.profiling.timeline.scrubbing import scrub_export
 from launchkit.profiling.timeline.slicing import range_bounds, slice_export
 from launchkit.profiling.timeline.trace_scrubbing import scrub_trace
 from launchkit.profiling.timeline.trace_slicing import slice_trace, trace_range_bounds
 
-_Path = str | os.PathLike[str]
+_Path: TypeAlias = str | os.PathLike[str]
 
 
 def scrub_capture(path: _Path, output: _Path) -> RowCounts:
-    """Write a copy of an SQLite export or a chrome trace that can be shared; see ``scrub_export``
-    and ``scrub_trace``. Raises TimelineError for anything else."""
-    return (scrub_export if _is_export(path) else scrub_trace)(path, output)
+    """Write a copy of an SQLite export, a chrome trace or a saved profile that can be shared.
+
+    See ``scrub_export``, ``scrub_trace`` and ``scrub_profile``. Raises TimelineError for anything
+    else.
+    """
+    return _FORMATS[_kind(path)].scrub(path, output)
 
 
 def slice_capture(path: _Path, output: _Path, start_ns: int, end_ns: int) -> RowCounts:
-    """Write what an SQLite export or a chrome trace holds from ``start_ns`` to ``end_ns``; see
-    ``slice_export`` and ``slice_trace``. Raises TimelineError for anything else."""
-    make = slice_export if _is_export(path) else slice_trace
-    return make(path, output, start_ns, end_ns)
+    """Write what an SQLite export, a chrome trace or a saved profile holds of some time.
+
+    From ``start_ns`` to ``end_ns``; see ``slice_export``, ``slice_trace`` and ``slice_profile``.
+    Raises TimelineError for anything else.
+    """
+    return _FORMATS[_kind(path)].cut(path, output, start_ns, end_ns)
 
 
 def bounds_of_range(path: _Path, name: str, occurrence: int = 1) -> tuple[int, int]:
     """Return start and end, in ns, of the ``occurrence``-th range of this name in a capture.
 
-    Raises UsageError where there is none, TimelineError for what is neither export nor trace.
+    Raises UsageError where there is none, TimelineError for what is none of the three.
     """
-    find = range_bounds if _is_export(path) else trace_range_bounds
-    return find(path, name, occurrence)
+    return _FORMATS[_kind(path)].bounds(path, name, occurrence)
 
 
-def _is_export(path: _Path) -> bool:
+class _Format(NamedTuple):
+    scrub: Callable[[_Path, _Path], RowCounts]
+    cut: Callable[[_Path, _Path, int, int], RowCounts]
+    bounds: Callable[[_Path, str, int], tuple[int, int]]
+
+
+_FORMATS = {
+    "export": _Format(scrub_export, slice_export, range_bounds),
+    "profile": _Format(scrub_profile, slice_profile, profile_range_bounds),
+    "trace": _Format(scrub_trace, slice_trace, trace_range_bounds),
+}
+
+
+def _kind(path: _Path) -> str:
     place = Path(path)
     if not place.is_file():
         place.stat()
         advice = "Export it as one file: nsys export --type sqlite CAPTURE.nsys-rep."
         raise TimelineError(str(path), "it is no regular file", advice)
     if is_sqlite(place):
-        return True
+        return "export"
     if place.suffix in (".nsys-rep", ".qdrep", ".sqlite"):
         advice = "Export it: nsys export --type sqlite CAPTURE.nsys-rep."
         raise TimelineError(str(path), "it is no SQLite database", advice)
-    return False
+    return "profile" if profile_file.begins_profile(place) else "trace"

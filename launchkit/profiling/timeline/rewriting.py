@@ -78,8 +78,9 @@ class Rewriting:
         return self.count(f"SELECT count(*) FROM capture.{quoted(table.name)}")
 
     def count(self, query: str, values: Mapping[str, object] | None = None) -> int:
-        """Return the one number that a query gives, 0 for NULL."""
-        return int(self.connection.execute(query, values or {}).fetchone()[0] or 0)
+        """Return the one number that a query gives, 0 for NULL and for what is no whole number."""
+        found = self.connection.execute(query, values or {}).fetchone()[0]
+        return found if isinstance(found, int) else 0
 
     def create(self, table: Table) -> None:
         """Create a table in the copy with the columns that it has in the capture, and no more."""
