@@ -34,6 +34,7 @@ def memory_store():
             "REQUIRE_TUNED",
             "DEVICE_POLICY",
             "TOOLCHAIN_POLICY",
+            "SAMPLES",
         ):
             patch.delenv(f"LAUNCHKIT_{name}", raising=False)
         settings.reload()

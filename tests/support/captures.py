@@ -14,6 +14,8 @@ import pytest
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "nsys"
 H200 = "h200_2025.3_graph"
+# At import: a test sees no variables of launchkit but its own.
+_SAMPLES = os.environ.get("LAUNCHKIT_SAMPLES")
 
 
 @lru_cache
@@ -33,8 +35,7 @@ def nsys_sample(name=H200):
 
 def public_sample(*parts):
     """The path of a capture that others made, in the folder that LAUNCHKIT_SAMPLES names."""
-    folder = os.environ.get("LAUNCHKIT_SAMPLES")
-    path = Path(folder or "", *parts)
-    if not folder or not path.is_file():
+    path = Path(_SAMPLES or "", *parts)
+    if not _SAMPLES or not path.is_file():
         pytest.skip(f"LAUNCHKIT_SAMPLES names no folder with {'/'.join(parts)}")
     return path
