@@ -104,18 +104,6 @@ def is_profile(head: bytes) -> bool:
     return _HEAD.match(head) is not None
 
 
-def begins_profile(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file, compressed or not, begins as a profile does."""
-    with open(path, "rb") as file:
-        head = file.read(4096)
-    if head.startswith(_GZIP):
-        try:
-            head = zlib.decompressobj(wbits=31).decompress(head, 64)
-        except zlib.error:
-            return False
-    return is_profile(head)
-
-
 def read(path: str | os.PathLike[str]) -> ProfileDocument:
     """Return a profile file, checked. Raises BadDocumentError for one that cannot be used."""
     from pydantic import ValidationError

@@ -98,6 +98,13 @@ def test_names_that_are_not_in_stringids_are_told(tmp_path):
     assert timeline.ranges["name"].to_list() == [""]
 
 
+def test_ranges_without_a_name_are_told_and_kept(tmp_path):
+    rows = [made.nvtx(0, 9, None), made.nvtx(1, 8, ""), made.nvtx(2, 7, "a")]
+    timeline = read(tmp_path, nvtx=rows)
+    assert timeline.ranges["name"].to_list() == ["", "", "a"]
+    assert timeline.counts[NVTX].noted == {"without a name": 2}
+
+
 def test_without_stringids_everything_is_still_read(tmp_path):
     path = tmp_path / "export.sqlite"
     tables = {name: rows for name, rows in made.tables(**LAUNCH).items() if name != "StringIds"}

@@ -253,4 +253,7 @@ def _warnings(
         "calls seem to have waited for a full launch queue: estimated, the capture does not say":
         estimated.height,
     }  # fmt: skip
-    return [f"{count} {text}" for text, count in found.items() if count]
+    tables = (timeline.ranges, timeline.calls, timeline.gpu, timeline.samples)
+    nothing = not any(table.height for table in tables)
+    made = ["there is no range, call or GPU work in the capture"] if nothing else []
+    return made + [f"{count} {text}" for text, count in found.items() if count]

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from launchkit.errors import TimelineError
-from launchkit.profiling import profile_file
+from launchkit.profiling import profile_file, pyspy, samples_file
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.profile_copies import (
     profile_range_bounds,
     scrub_profile,
     slice_profile,
 )
+from launchkit.profiling.timeline.refusing import head_of, refuse, unzipped
 from launchkit.profiling.timeline.rewriting import is_sqlite
 from launchkit.profiling.timeline.scrubbing import scrub_export
 from launchkit.profiling.timeline.slicing import range_bounds, slice_export
@@ -72,9 +73,15 @@ def _kind(path: _Path) -> str:
         place.stat()
         advice = "Export it as one file: nsys export --type sqlite CAPTURE.nsys-rep."
         raise TimelineError(str(path), "it is no regular file", advice)
+    head = head_of(place)
+    refuse(place, head)
+    start = unzipped(head)
     if is_sqlite(place):
         return "export"
-    if place.suffix in (".nsys-rep", ".qdrep", ".sqlite"):
+    if place.suffix == ".sqlite":
         advice = "Export it: nsys export --type sqlite CAPTURE.nsys-rep."
         raise TimelineError(str(path), "it is no SQLite database", advice)
-    return "profile" if profile_file.begins_profile(place) else "trace"
+    if samples_file.is_samples(start) or pyspy.is_speedscope(head) or pyspy.is_raw(head):
+        advice = "Share what launchkit report makes of it, or py-spy's chrometrace."
+        raise TimelineError(str(path), "samples of py-spy cannot be copied so", advice)
+    return "profile" if profile_file.is_profile(start) else "trace"

@@ -130,7 +130,14 @@ def _texts(export: Export, rows: pl.DataFrame) -> pl.DataFrame:
     dangling = rows.filter(
         pl.col("textId").is_not_null() & pl.col("registered").is_null() & own.is_null()
     )
-    export.counts.add(TABLE, noted={"with a name that is not in StringIds": dangling.height})
+    nameless = rows.filter(
+        pl.col("textId").is_null() & own.is_null() & ~pl.col("role").is_in(_NO_EVENTS)
+    )
+    noted = {
+        "with a name that is not in StringIds": dangling.height,
+        "without a name": nameless.height,
+    }
+    export.counts.add(TABLE, noted=noted)
     return rows.with_columns(text=pl.coalesce(own, "registered", pl.lit(""))).drop(
         "registered", "textId"
     )
