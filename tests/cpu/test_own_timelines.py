@@ -79,6 +79,17 @@ class TestEachCore:
         assert found[10**11] == {"too short"}
 
 
+def test_the_report_says_what_recording_took(tmp_path):
+    from launchkit.profiling.report.document import report_document
+    from launchkit.profiling.report.views import recorder_line
+
+    recorded(tmp_path / "p.json")
+    line = recorder_line(report_document(analyse(read_timeline(tmp_path / "p.json"))))
+    assert line.startswith("Recording took ")
+    assert line.count(" ± ") == 2
+    assert recorder_line({"source": {"calibration": {}}}) == ""
+
+
 def test_launches_of_a_replayed_op_are_within_its_replay(c_core, tmp_path):
     import sample_kernels
     import torch

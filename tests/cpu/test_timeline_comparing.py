@@ -44,6 +44,22 @@ def test_the_same_work_twice_is_no_change():
     assert not found.failed
 
 
+def test_a_difference_below_what_recording_may_cost_is_unclear():
+    sure, unsure = ({"range_uncertainty_ns": limit} for limit in (10.0, 400.0))
+    before, after = capture(1, 5, calibration=sure), capture(1.3, 6, calibration=sure)
+    assert wall(compare(before, after, fail_over=0.1))["change"] == "slower"
+    found = compare(before, capture(1.3, 6, calibration=unsure), fail_over=0.1)
+    assert wall(found)["change"] == "unclear"
+    assert not found.failed
+
+
+def test_how_launches_were_sampled_is_no_speed_of_a_machine():
+    before = capture(1, 5, calibration={"launch_ns": 40.0, "sample_every": 1.0})
+    after = capture(1, 6, calibration={"launch_ns": 40.0, "sample_every": 1000.0})
+    found = compare(before, after)
+    assert (found.calibration, found.calibrated) == (1.0, ("launch_ns",))
+
+
 @pytest.mark.parametrize(("scale", "change"), [(1.3, "slower"), (0.7, "faster")])
 def test_a_change_is_found_with_its_ratio_inside_the_interval(scale, change):
     found = wall(compare(capture(1, 5), capture(scale, 6)))

@@ -23,6 +23,15 @@ def test_waiting_for_a_full_queue_is_no_launch_cost(overheads):
     assert row(made.verdicts, name="pushing")["verdict"] == "GPU-bound"
 
 
+def test_a_full_queue_without_gpu_work_is_a_warning_that_work_is_missing():
+    capture, _ = full_queue(overheads=True)
+    told = "launches waited for a full queue: work is missing"
+    assert not any(told in each for each in analyse(capture).warnings)
+    # As a slice that dropped what crosses its edges: the queue is full, and nothing executes.
+    cut = capture.with_tables(gpu=capture.gpu.head(3).to_dicts())
+    assert any(told in each for each in analyse(cut).warnings)
+
+
 def test_an_estimate_is_said_to_be_one():
     made = analyse(full_queue()[0])
     assert any("estimated, the capture does not say" in each for each in made.warnings)

@@ -22,6 +22,7 @@ from launchkit.profiling.report.views import (
     device_lines,
     headline,
     latency_line,
+    recorder_line,
     row_lines,
 )
 
@@ -56,7 +57,8 @@ def html_report(documents: Sequence[Document]) -> str:
 
 def _section(number: int, document: Document) -> dict[str, Any]:
     made = [{**figure, "id": f"{figure['id']}-{number}"} for figure in figures(document)]
-    lines = [line for line in (*device_lines(document), latency_line(document)) if line]
+    told = (*device_lines(document), latency_line(document), recorder_line(document))
+    lines = [line for line in told if line]
     return {
         "headline": headline(document),
         "lines": lines,

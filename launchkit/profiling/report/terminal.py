@@ -18,6 +18,7 @@ from launchkit.profiling.report.views import (
     device_lines,
     headline,
     latency_line,
+    recorder_line,
     row_lines,
 )
 
@@ -30,7 +31,7 @@ def renderables(
     Tables without rows are left out, and columns for which ``width`` has no room.
     """
     yield Text(headline(document), style="bold")
-    for line in (*device_lines(document), latency_line(document)):
+    for line in (*device_lines(document), latency_line(document), recorder_line(document)):
         if line:
             yield Text(line)
     for view in VIEWS:

@@ -286,6 +286,18 @@ def device_lines(document: Document) -> list[str]:
     ]
 
 
+def recorder_line(document: Document) -> str:
+    """Return what recording cost, of an own profile, in one line."""
+    known = document["source"]["calibration"]
+    costs = [
+        f"{microseconds(known[f'{name}_ns'])} ± {microseconds(known[f'{name}_uncertainty_ns'])} µs"
+        f" of {what}"
+        for name, what in (("launch", "a launch"), ("range", "a range"))
+        if known.get(f"{name}_ns") and f"{name}_uncertainty_ns" in known
+    ]
+    return f"Recording took {' and '.join(costs)}, and is subtracted." if costs else ""
+
+
 def latency_line(document: Document) -> str:
     """Return how long launches took, in one line; nothing where there were none."""
     found = document["launch_latency"]

@@ -20,7 +20,7 @@ from launchkit.profiling.timeline import (
     stalls,
     steps,
 )
-from launchkit.profiling.timeline.intervals import covered_between, looked_up
+from launchkit.profiling.timeline.intervals import covered_between, looked_up, unions
 from launchkit.profiling.timeline.linked import Linked, link
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.nesting import Nesting, innermost_at
@@ -253,7 +253,28 @@ def _warnings(
         "calls seem to have waited for a full launch queue: estimated, the capture does not say":
         estimated.height,
     }  # fmt: skip
+    hidden_ns = _hidden_work_ns(linked)
     tables = (timeline.ranges, timeline.calls, timeline.gpu, timeline.samples)
     nothing = not any(table.height for table in tables)
     made = ["there is no range, call or GPU work in the capture"] if nothing else []
+    if hidden_ns:
+        made.append(
+            f"the GPU seems idle for {hidden_ns / 1e6:.1f} ms in which launches waited for a full "
+            "queue: work is missing (cut off, or in a graph), and idle times are too long"
+        )
     return made + [f"{count} {text}" for text, count in found.items() if count]
+
+
+def _hidden_work_ns(linked: Linked) -> int:
+    """Return for how long a launch queue was full while no GPU work is known; 0 for little of it."""
+    everywhere = pl.lit(0, pl.Int8).alias("all")
+    full = linked.overheads.filter(pl.col("kind") == "queue_full").with_columns(everywhere)
+    spans = unions(full, "all")
+    known = covered_between(spans, linked.active, "all", "start_ns", "end_ns")
+    whole_ns = int(spans.select(_length().sum()).item())
+    hidden_ns = whole_ns - int(known.sum())
+    return hidden_ns if linked.gpu.height and hidden_ns > _MUCH * whole_ns else 0
+
+
+_MUCH = 0.1
+"""Part of the time of a full queue that a GPU may seem idle in: clocks differ, queues drain."""

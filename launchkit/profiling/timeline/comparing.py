@@ -22,7 +22,8 @@ METRICS = (*HOST_METRICS, "gpu_ns", "launches")
 """What is compared of ranges; of kernels it is ``gpu_ns``, their duration."""
 
 CHANGES = ("slower", "faster", "unclear", "too few", "only before", "only after")
-"""``slower`` and ``faster``: the whole interval lies on that side of 1. ``too few``: less than 5
+"""``slower`` and ``faster``: the whole interval lies on that side of 1, and the difference of a host
+time is more than what is not known of the cost of recording it. ``too few``: less than 5
 times on a side, whose interval would say nothing."""
 
 _FEW = 5
@@ -66,6 +67,7 @@ def compare(
     """
     _check(fail_over, resamples, confidence)
     calibration, calibrated = _calibration(before, after)
+    unknown_ns = _uncertainty_ns(before, after)
     rows = pl.concat(
         [
             _table("ranges", _ranges(before, 1.0), _ranges(after, calibration), METRICS,
@@ -74,6 +76,7 @@ def compare(
                    resamples, confidence, seed),
         ]
     )  # fmt: skip
+    rows = rows.with_columns(_known(unknown_ns))
     over = rows.clear() if fail_over is None else rows.filter(_is_over(fail_over))
     return Comparison(rows, over, calibration, calibrated)
 
@@ -103,11 +106,30 @@ def _calibration(before: Analysis, after: Analysis) -> tuple[float, tuple[str, .
     return math.exp(sum(logs) / len(logs)), tuple(shared)
 
 
+def _uncertainty_ns(before: Analysis, after: Analysis) -> float:
+    """Return what is not known of the cost of recording a range, of both captures together."""
+    each = (side.timeline.source.calibration.get("range_uncertainty_ns", 0.0)
+            for side in (before, after))  # fmt: skip
+    return math.hypot(*each)
+
+
+def _known(uncertainty_ns: float) -> pl.Expr:
+    """Return the changes, none of which is smaller than what recording may have put into it."""
+    host = pl.col("metric").is_in(HOST_METRICS)
+    small = (pl.col("after") - pl.col("before")).abs() <= uncertainty_ns
+    decided = pl.col("change").is_in(["slower", "faster"])
+    unclear = pl.lit("unclear", pl.Enum(CHANGES))
+    return pl.when(host & small & decided).then(unclear).otherwise("change").alias("change")
+
+
 def _positive(calibration: Mapping[str, float]) -> dict[str, float]:
     return {
         name: value
         for name, value in calibration.items()
-        if not name.endswith("uncertainty_ns") and math.isfinite(value) and value > 0
+        if name.endswith("_ns")
+        and not name.endswith("uncertainty_ns")
+        and math.isfinite(value)
+        and value > 0
     }
 
 
