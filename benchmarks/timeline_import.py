@@ -21,7 +21,7 @@ _CHILD = """
 import resource, sys
 from launchkit import clock, jsonio
 from launchkit.profiling.timeline import (
-    api_summary, kernel_summary, range_kernel_summary, range_summary, read_timeline)
+    analyse, api_summary, kernel_summary, range_kernel_summary, range_summary, read_timeline)
 
 def peak_bytes():
     # Not ru_maxrss, which begins with what the parent had.
@@ -37,12 +37,16 @@ timeline = read_timeline(sys.argv[1])
 read_ns, read_s, read_bytes = clock.now_ns(), cpu_s(), peak_bytes()
 for summary in (range_summary, api_summary, kernel_summary, range_kernel_summary):
     summary(timeline)
-done_ns = clock.now_ns()
+done_ns, done_s, done_bytes = clock.now_ns(), cpu_s(), peak_bytes()
+analyse(timeline)
+analysed_ns = clock.now_ns()
 rows = sum(counts.used for _, counts in timeline.counts)
 print(jsonio.dumps_compact({
     "import_s": (read_ns - start_ns) / 1e9, "import_peak_bytes": read_bytes,
-    "import_cpu_s": read_s - before_s, "summaries_cpu_s": cpu_s() - read_s,
-    "summaries_s": (done_ns - read_ns) / 1e9, "summaries_peak_bytes": peak_bytes(),
+    "import_cpu_s": read_s - before_s, "summaries_cpu_s": done_s - read_s,
+    "summaries_s": (done_ns - read_ns) / 1e9, "summaries_peak_bytes": done_bytes,
+    "analysis_s": (analysed_ns - done_ns) / 1e9, "analysis_peak_bytes": peak_bytes(),
+    "analysis_cpu_s": cpu_s() - done_s,
     "rows_used": rows}).decode())
 """
 

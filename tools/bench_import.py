@@ -25,7 +25,7 @@ from launchkit.tools.bench_output import (
 
 _LEGEND = (
     "Medians of times, largest peaks. import: read_timeline; summaries: tables by range, function "
-    "and kernel, and kernels by range. Peaks are resident memory of the whole process."
+    "and kernel, and kernels by range; analysis: analyse. Peaks are resident memory of the whole process."
 )
 
 
@@ -57,7 +57,7 @@ def show(document: dict[str, Any]) -> None:
     table = plain_table()
     for heading in ("stage", "seconds", "CPU s", "peak MiB", "rows a second"):
         table.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
-    for stage in ("import", "summaries"):
+    for stage in ("import", "summaries", "analysis"):
         seconds, peak = document[f"{stage}_s"], document[f"{stage}_peak_bytes"] / 2**20
         rate = f"{document['rows'] / seconds:,.0f}" if seconds else "-"
         cpu = f"{document[f'{stage}_cpu_s']:.1f}"

@@ -23,7 +23,9 @@ def test_the_import_is_measured_in_a_process_of_its_own(document):
     assert document["rows_used"] >= document["rows"]
     assert 0 < document["import_s"] + document["summaries_s"] <= document["process_s"]
     assert document["summaries_peak_bytes"] >= document["import_peak_bytes"] > 2**20
+    assert document["analysis_peak_bytes"] >= document["summaries_peak_bytes"]
     assert document["import_cpu_s"] > 0
+    assert document["analysis_cpu_s"] > 0
 
 
 def test_the_export_is_one_without_a_fault(tmp_path):
@@ -49,4 +51,8 @@ def test_the_table_has_a_line_for_each_stage(document, capsys):
     bench_import.show(document)
     shown = capsys.readouterr().out
     assert "rows a second" in shown
-    assert [line.split()[0] for line in shown.splitlines()[3:5]] == ["import", "summaries"]
+    assert [line.split()[0] for line in shown.splitlines()[3:6]] == [
+        "import",
+        "summaries",
+        "analysis",
+    ]

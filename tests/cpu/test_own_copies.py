@@ -96,6 +96,8 @@ def test_commands_copy_profiles_and_never_write_to_them(capture, tmp_path):
     assert capture.read_bytes() == before
     with pytest.raises(UsageError, match="3 ranges 'step'"):
         bounds_of_range(capture, "step", 4)
+    with pytest.raises(UsageError, match="such as 'step'"):
+        bounds_of_range(capture, "step 1")
     with pytest.raises(UsageError, match="is empty"):
         slice_capture(capture, tmp_path / "x.json", 5, 5)
 

@@ -138,7 +138,7 @@ def test_begin_without_an_end_reaches_into_a_slice(trace, tmp_path) -> None:
 
 def test_slice_of_a_named_event(trace) -> None:
     assert bounds_of_range(trace, "aten::mul") == (100_000, 300_000)
-    with pytest.raises(UsageError, match="1 events 'aten::mul'"):
+    with pytest.raises(UsageError, match="1 ranges 'aten::mul'"):
         bounds_of_range(trace, "aten::mul", 2)
 
 

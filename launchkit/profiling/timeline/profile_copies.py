@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from launchkit.errors import BadDocumentError, TimelineError, UsageError
 from launchkit.profiling import profile_file
 from launchkit.profiling.timeline.counts import RowCounts
-from launchkit.profiling.timeline.rewriting import check_output
+from launchkit.profiling.timeline.rewriting import check_output, occurrence_of
 from launchkit.profiling.timeline.scrubbed_text import Cleaner
 
 if TYPE_CHECKING:
@@ -79,15 +79,8 @@ def profile_range_bounds(path: _Path, name: str, occurrence: int = 1) -> tuple[i
         for start, end in _visits(part)
         if end > start
     )
-    if not 0 < occurrence <= len(found):
-        raise UsageError(
-            f"{path} has {len(found)} ranges {name!r} with their times, and number {occurrence} "
-            "was asked for. Give another name or number, or the slice's times.",
-            name=name,
-            occurrence=occurrence,
-            found=len(found),
-        )
-    return found[occurrence - 1]
+    names = (part.name for part in document.ranges)
+    return occurrence_of(os.fspath(path), name, occurrence, found, names)
 
 
 def _read(path: _Path) -> ProfileDocument:

@@ -6,10 +6,11 @@ a deletion would leave it in free pages. It takes the place of the output as a w
 
 from __future__ import annotations
 
+import difflib
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,6 +150,27 @@ def reading(path: str | os.PathLike[str], main: str = ":memory:") -> Iterator[Re
         raise TimelineError(
             str(source), f"it cannot be read as an export ({reason})", _EXPORT_ADVICE
         ) from error
+
+
+def occurrence_of(
+    source: str, name: str, occurrence: int, found: Sequence[tuple[int, int]], names: Iterable[str]
+) -> tuple[int, int]:
+    """Return the ``occurrence``-th of the bounds ``found`` of a range, from 1 on.
+
+    Raises UsageError where there is none, with those of ``names`` that are like ``name``.
+    """
+    if 0 < occurrence <= len(found):
+        return found[occurrence - 1]
+    near = [] if found else difflib.get_close_matches(name, set(names), n=3)
+    other = f"such as {', '.join(map(repr, near))}" if near else "or number, or the slice's times"
+    raise UsageError(
+        f"{source} has {len(found)} ranges {name!r} that were closed, and number {occurrence} was "
+        f"asked for. Give another name, {other}.",
+        name=name,
+        occurrence=occurrence,
+        found=len(found),
+        near=near,
+    )
 
 
 def check_output(source: Path, target: Path) -> None:

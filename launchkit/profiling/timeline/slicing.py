@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping
 
 from launchkit.errors import UsageError
 from launchkit.profiling.timeline.counts import RowCounts
-from launchkit.profiling.timeline.rewriting import Rewriting, Table, quoted, reading, rewriting
+from launchkit.profiling.timeline.rewriting import (
+    Rewriting,
+    Table,
+    occurrence_of,
+    quoted,
+    reading,
+    rewriting,
+)
 
 _RANGES = (59, 60, 70, 71)
 _DEFINITIONS = (33, 39, 75, 76)
@@ -52,32 +59,22 @@ def range_bounds(path: str | os.PathLike[str], name: str, occurrence: int = 1) -
     Raises UsageError where there is none, TimelineError for what cannot be read as an export.
     """
     with reading(path) as capture:
-        found = sorted(
-            bounds
-            for table in capture.named("NVTX_EVENTS")
-            for bounds in _named(capture, table, name)
-        )
-    if not 0 < occurrence <= len(found):
-        raise UsageError(
-            f"{path} has {len(found)} ranges {name!r} that were closed, and number {occurrence} was "
-            "asked for. Give another name or number, or the slice's times.",
-            name=name,
-            occurrence=occurrence,
-            found=len(found),
-        )
-    return found[occurrence - 1]
+        ranges = [each for table in capture.named("NVTX_EVENTS") for each in _named(capture, table)]
+    found = sorted((start, end) for each, start, end in ranges if each == name)
+    return occurrence_of(str(path), name, occurrence, found, (each for each, *_ in ranges if each))
 
 
-def _named(capture: Rewriting, table: Table, name: str) -> Iterator[tuple[int, int]]:
+def _named(capture: Rewriting, table: Table) -> Iterator[tuple[str | None, int, int]]:
     names = [f"row.{quoted('text')}"] if "text" in table.columns else []
     if "textId" in table.columns and any(capture.named("StringIds")):
         names.append('(SELECT value FROM capture."StringIds" WHERE id = row."textId")')
     if not names:
         return
+    name = f"coalesce({', '.join([*names, 'NULL'])})"
     yield from capture.connection.execute(
-        f'SELECT "start", "end" FROM capture.{quoted(table.name)} AS row '
-        f'WHERE "eventType" IN {_RANGES} AND "end" > "start" AND coalesce({", ".join(names)}) = ?',
-        (name,),
+        f'SELECT CAST({name} AS TEXT), "start", "end" FROM capture.{quoted(table.name)} AS row '
+        f'WHERE "eventType" IN {_RANGES} AND typeof("start") = \'integer\' '
+        'AND typeof("end") = \'integer\' AND "end" > "start"'
     )
 
 

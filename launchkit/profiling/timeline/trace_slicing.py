@@ -11,6 +11,7 @@ from typing import Any
 from launchkit.errors import TimelineError, UsageError
 from launchkit.profiling.timeline.chrome_values import nanoseconds
 from launchkit.profiling.timeline.counts import RowCounts
+from launchkit.profiling.timeline.rewriting import occurrence_of
 from launchkit.profiling.timeline.trace_copies import TABLE, Event, copy_trace, events_of
 
 _SPANS = ("X", "B", "b")
@@ -49,21 +50,15 @@ def trace_range_bounds(
     Raises UsageError where there is none, TimelineError for what is no trace.
     """
     first_ns = _first_ns(path)
-    found = sorted(
-        span
+    ranges = [
+        (str(event.get("name")), span)
         for event in events_of(path)
-        if event.get("name") == name and not str(event.get("cat", "")).startswith("gpu_")
+        if not str(event.get("cat", "")).startswith("gpu_")
         if (span := _span(event)) is not None and span[1] > span[0]
-    )
-    if not 0 < occurrence <= len(found):
-        raise UsageError(
-            f"{path} has {len(found)} events {name!r} with a duration, and number {occurrence} was "
-            "asked for. Give another name or number, or the slice's times.",
-            name=name,
-            occurrence=occurrence,
-            found=len(found),
-        )
-    start, end = found[occurrence - 1]
+    ]
+    found = sorted(span for each, span in ranges if each == name)
+    names = (each for each, _ in ranges)
+    start, end = occurrence_of(os.fspath(path), name, occurrence, found, names)
     return start - first_ns, end - first_ns
 
 
