@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from launchkit import jsonio
 from launchkit.errors import BadDocumentError
+from launchkit.profiling import saved_file
 from launchkit.profiling.calibration import Calibration, Cost
 from launchkit.profiling.tally import RangeNode, Tally
 from launchkit.profiling.visits import COLUMNS
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
-
     from launchkit.profiling.profile_schema import ProfileDocument
 
 FORMAT, SCHEMA = "launchkit-profile", 1
 """SCHEMA is raised when a reader of the last one could not use a file."""
 
-LIMIT_BYTES = 1 << 30
-"""Size of a file, unpacked: some 25 million launches."""
-
-_GZIP = b"\x1f\x8b"
 _HEAD = re.compile(rb'\s*\{\s*"calibration"\s*:')
 
 
 def write(path: str | os.PathLike[str], members: dict[str, Any]) -> None:
     """Write a profile, compressed where its name ends in ``.gz``."""
-    data = jsonio.dumps_compact({"format": FORMAT, "schema": SCHEMA, **members})
-    name = os.fspath(path)
-    with open(name, "wb") as file:
-        file.write(gzip.compress(data, 6, mtime=0) if name.endswith(".gz") else data)
+    saved_file.write(path, {"format": FORMAT, "schema": SCHEMA, **members})
 
 
 def tally_members(tally: Tally) -> dict[str, Any]:
@@ -106,48 +95,12 @@ def is_profile(head: bytes) -> bool:
 
 def read(path: str | os.PathLike[str]) -> ProfileDocument:
     """Return a profile file, checked. Raises BadDocumentError for one that cannot be used."""
-    from pydantic import ValidationError
-
     from launchkit.profiling.profile_schema import ProfileDocument
 
-    source = os.fspath(path)
-    try:
-        data = jsonio.read_limited(path, LIMIT_BYTES)
-    except (OSError, ValueError) as error:
-        if isinstance(error, BadDocumentError):
-            raise
-        raise BadDocumentError(source, f"it cannot be opened ({error})") from None
-    found = jsonio.loads(_unpacked(source, data), source=source, limit_bytes=LIMIT_BYTES)
+    source, found = os.fspath(path), saved_file.read(path)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise BadDocumentError(source, "it is not a profile that launchkit has saved")
-    schema = found.get("schema")
-    if schema != SCHEMA or type(schema) is not int:
-        newer = type(schema) is int and schema > SCHEMA
-        raise BadDocumentError(source, f"its schema is {schema!r}, not {SCHEMA}", newer=newer)
-    try:
-        return ProfileDocument.model_validate(found)
-    except ValidationError as error:
-        raise BadDocumentError(source, _first_error(error)) from None
-
-
-def _first_error(error: ValidationError) -> str:
-    first = error.errors(include_input=False, include_url=False)[0]
-    place = "/".join(map(str, first["loc"]))
-    return f"{place or 'it'}: {first['msg']}"
-
-
-def _unpacked(source: str, data: bytes) -> bytes:
-    if not data.startswith(_GZIP):
-        return data
-    inflater = zlib.decompressobj(wbits=31)
-    try:
-        found = inflater.decompress(data, LIMIT_BYTES)
-    except zlib.error as error:
-        raise BadDocumentError(source, f"its gzip data are damaged ({error})") from None
-    if not inflater.eof:
-        reason = f"it is cut off, or unfolds to more than {LIMIT_BYTES} bytes"
-        raise BadDocumentError(source, reason)
-    return found
+    return saved_file.checked(source, found, SCHEMA, ProfileDocument)
 
 
 def mean_calibration(documents: Sequence[ProfileDocument]) -> Calibration:
