@@ -82,14 +82,15 @@ def command(
             "were taken. Call it once for each."
         )
     documents = _documents(found, what_if)
-    if not printed:
-        _show(documents, limit)
-    if json_output is not None:
-        _give_json(documents, None if printed else json_output)
+    # Files first: who reads the terminal's text may leave in the middle, as head does.
     if html_output is not None:
         _write_html(documents, html_output)
     if perfetto_output is not None:
         _write_trace(found[0], perfetto_output)
+    if json_output is not None:
+        _give_json(documents, None if printed else json_output)
+    if not printed:
+        _show(documents, limit)
 
 
 def _documents(found: Sequence[Any], ranges: list[str] | None) -> list[dict[str, Any]]:

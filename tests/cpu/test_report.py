@@ -223,6 +223,19 @@ def test_command_writes_every_form_and_never_the_capture(tmp_path) -> None:
     assert set(tmp_path.iterdir()) == set(outputs)
 
 
+def test_files_are_whole_where_nobody_reads_the_text_to_its_end(tmp_path) -> None:
+    page, tables = tmp_path / "report.html", tmp_path / "report.json"
+    command = [sys.executable, "-m", "launchkit", "report", str(captures.nsys_sample()),
+               "--html", str(page), "--json", str(tables)]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reporting:
+        reporting.stdout.close()
+        errors = reporting.stderr.read()
+        reporting.wait(120)
+    assert b"Traceback" not in errors
+    assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
+    assert json.loads(tables.read_bytes())["ranges"]
+
+
 def test_changes_are_predicted_of_the_ranges_that_are_asked_for(tmp_path) -> None:
     options = ["--what-if", "ssd_scan", "--json", tmp_path / "out.json"]
     done = run(captures.nsys_sample(), *options)
