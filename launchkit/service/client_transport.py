@@ -12,7 +12,7 @@ import re
 import ssl
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
@@ -71,7 +71,7 @@ class Transport:
         self._httpcore = _httpcore()
         self._deadline = _Deadline()
         self._calls = BoundedCalls("launchkit-service")
-        backend = _deadline_backend(self._httpcore, self._deadline.left_s)
+        backend = network(self._httpcore, self._deadline.left_s)
         tls = ssl.create_default_context() if address.scheme == "https" else None
         self._pool: Any = self._httpcore.ConnectionPool(
             ssl_context=tls, max_connections=8, keepalive_expiry=KEPT_S, network_backend=backend
@@ -202,7 +202,7 @@ def _httpcore() -> ModuleType:
     return httpcore
 
 
-def _deadline_backend(core: Any, left_s: Any) -> Any:
+def network(core: Any, left_s: Callable[[], float]) -> Any:
     """Return httpcore's network, each of whose steps ends by the deadline of the call it is for.
 
     httpcore's own timeouts begin anew with each step, so a byte a second would never be too slow.
@@ -211,6 +211,8 @@ def _deadline_backend(core: Any, left_s: Any) -> Any:
     class Stream(core.NetworkStream):  # type: ignore[misc]
         def __init__(self, inner: Any) -> None:
             self._inner = inner
+            # A call that outlives its pool leaves its connection to nobody.
+            self._end = weakref.finalize(self, inner.close)
 
         def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
             with _in_time(core.ReadTimeout, left_s()) as seconds:
@@ -223,7 +225,7 @@ def _deadline_backend(core: Any, left_s: Any) -> Any:
                     self._inner.write(buffer[start : start + _CHUNK_BYTES], seconds)
 
         def close(self) -> None:
-            self._inner.close()
+            self._end()
 
         def start_tls(
             self, ssl_context: Any, server_hostname: Any = None, timeout: float | None = None

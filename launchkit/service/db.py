@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from sqlalchemy.sql.functions import FunctionElement
 
 from launchkit import clock
@@ -241,9 +242,25 @@ def _ping_the_idle(engine: Engine) -> None:
             raise InvalidatePoolError
 
 
+class _Pool(QueuePool):
+    """Closes what comes back after its end: a connection in use then would stay open for ever."""
+
+    _ended = False
+
+    def dispose(self) -> None:
+        self._ended = True
+        super().dispose()
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        super()._do_return_conn(record)
+        if self._ended:
+            super().dispose()
+
+
 def _pool(settings: ServiceSettings) -> dict[str, Any]:
     # One connection a thread, and a few for what runs beside the requests.
     return {
+        "poolclass": _Pool,
         "pool_size": settings.threads,
         "max_overflow": 4,
         "pool_timeout": settings.database_timeout_s,

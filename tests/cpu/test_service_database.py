@@ -186,3 +186,20 @@ def test_connections_that_broke_while_they_were_idle_are_replaced(postgres, monk
         postgres.stop("immediate")
         postgres.start()
         assert served.get(RECORD).status_code == 200
+
+
+def test_connection_in_use_when_the_others_are_given_back_is_closed_after_it(url):
+    with connected(url) as database:
+        closed = []
+        event.listen(database.engine, "close", lambda connection, record: closed.append(connection))
+        with database.reading() as connection:
+            with database.reading():
+                pass
+            used = connection.connection.dbapi_connection
+            database.close()
+            assert len(closed) == 1
+            assert database.now_ms(connection) > 0
+        assert closed[1:] == [used]
+        with database.reading() as connection:
+            assert database.now_ms(connection) > 0
+        assert len(closed) == 2

@@ -7,9 +7,11 @@ import gzip
 import logging
 import os
 import threading
+import warnings
 import weakref
 
 import fake_service
+import httpcore
 import pytest
 from fake_service import TOKEN, Said, always, json_said
 from service_clients import AMPLE_S, SECRET, client, reason, settled
@@ -21,7 +23,7 @@ from launchkit.service import client_address
 from launchkit.service.client import ServiceStore
 from launchkit.service.client_calls import BoundedCalls, NoThreadError
 from launchkit.service.client_queue import WriteBehind
-from launchkit.service.client_transport import Call, Transport
+from launchkit.service.client_transport import Call, Transport, network
 
 
 @pytest.fixture
@@ -286,3 +288,16 @@ def test_no_warning_shows_a_token(service, caplog):
     store.flush(0.5)
     assert caplog.records
     assert TOKEN not in caplog.text
+
+
+def test_connection_that_nobody_has_any_more_is_closed(service):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        stream = network(httpcore, lambda: AMPLE_S).connect_tcp("127.0.0.1", service.port)
+        until(lambda: service.connections() == 1)
+        around = [stream]
+        around.append(around)  # only the collector finds it
+        del stream, around
+        gc.collect()
+        until(lambda: service.connections() == 0)
+    assert warned == []

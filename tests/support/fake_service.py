@@ -100,6 +100,10 @@ class FakeService:
         with self._lock:
             return [record for record, _ in self.records.values()]
 
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
     def counts(self) -> Counter[str]:
         """Requests by method and kind."""
         return Counter(f"{each.method} {each.kind}" for each in list(self.asked))
