@@ -98,7 +98,7 @@ def measure(
     cores = set()
     # The first chunks of all cases compile, and others then find it on disk.
     work = list(spread.chunks(cases, sets, seed, _CHUNK))
-    for core, counts in spread.run_all(_run, work, processes, _DIED):
+    for core, counts in spread.run_all(_run, work, processes, lambda: _DIED):
         cores.add(core)
         advance(counts.comparison.calls)
         if counts.case in found:

@@ -24,12 +24,6 @@ _CHUNK = 250
 """Inputs that a process takes of one target at a time."""
 
 
-_DIED = (
-    "a process died, of an input that needs too much memory for one. Run it again with --processes 1 "
-    "and one --target after the other to find it."
-)
-
-
 def measure(
     targets: Sequence[str] = tuple(TARGETS),
     inputs: int = 100_000,
@@ -48,7 +42,7 @@ def measure(
 
     Raises:
         UsageError: an unknown target, or a number below 1.
-        LaunchkitError: a process died.
+        LaunchkitError: a process died of an input, or stood still; it says which inputs were read then.
     """
     from launchkit.benchmarks import machine
 
@@ -57,10 +51,12 @@ def measure(
     found = {name: Counts(name) for name in targets}
     peak_bytes = 0
     work = list(spread.chunks(targets, inputs, seed, _CHUNK))
-    for counts, peak in spread.run_all(_run, work, processes, _DIED):
-        advance(counts.inputs)
-        found[counts.target].add(counts)
-        peak_bytes = max(peak_bytes, peak)
+    with tempfile.TemporaryDirectory(prefix="launchkit-fuzz-") as notes:
+        run = functools.partial(_run, notes)
+        for counts, peak in spread.run_all(run, work, processes, lambda: _died(notes)):
+            advance(counts.inputs)
+            found[counts.target].add(counts)
+            peak_bytes = max(peak_bytes, peak)
     for counts in found.values():
         counts.failures.sort(key=lambda failure: failure["seed"])
     rows = [counts.as_dict() for counts in found.values()]
@@ -113,11 +109,27 @@ def _warm_up(target: str) -> None:
         run_one(target, f"warm-up:{target}:{turn}", Path(_place().name), Counts(target))
 
 
-def _run(chunk: spread.Chunk) -> tuple[Counts, int]:
+def _died(notes: str) -> str:
+    seeds = sorted(path.read_text(encoding="utf-8") for path in Path(notes).iterdir())
+    return (
+        f"a process died or stood still while these were read: {', '.join(seeds) or 'none'}. Read "
+        "each again with --replay."
+    )
+
+
+@functools.cache
+def _note(notes: str) -> Path:
+    """Return where this process writes which input it reads: its death takes all else along."""
+    return Path(notes) / str(os.getpid())
+
+
+def _run(notes: str, chunk: spread.Chunk) -> tuple[Counts, int]:
     watch, sandbox = _watch(), Path(_place().name)
     counts = Counts(chunk.kind)
     _warm_up(chunk.kind)
     for index in range(chunk.first, chunk.first + chunk.count):
         seed = f"{chunk.seed}:{chunk.kind}:{index}"
+        _note(notes).write_text(seed, encoding="utf-8")
         run_one(chunk.kind, seed, sandbox, counts, watch.on)
+    _note(notes).unlink()
     return counts, fuzz_watch.peak_bytes()

@@ -6,6 +6,7 @@ Python's audit events tell of files and code; the system's limits of time and me
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import resource
 import signal
@@ -18,6 +19,8 @@ MEMORY_BYTES = 2**30
 """So much more than at its start a worker may map."""
 LIMIT_S = 20.0
 """So long one input may take."""
+DEAD_S = 3 * LIMIT_S
+"""A reader that stands still where Python cannot interrupt it ends its process after so long."""
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _PATHS = {
@@ -41,16 +44,21 @@ class Watch:
 
     @contextlib.contextmanager
     def on(self) -> Iterator[list[str]]:
-        """Watch the block; yield the list of what is seen in it. TimeoutError after the limit."""
+        """Watch the block; yield the list of what is seen in it. TimeoutError after the limit.
+
+        Where the block stands still in native code, the process ends.
+        """
         self._seen = []
         signal.signal(signal.SIGALRM, _too_slow)
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+        faulthandler.dump_traceback_later(DEAD_S, exit=True, file=sys.__stderr__)
         self._on = True
         try:
             yield self._seen
         finally:
             self._on = False
             signal.setitimer(signal.ITIMER_REAL, 0)
+            faulthandler.cancel_dump_traceback_later()
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         if not self._on:

@@ -52,11 +52,14 @@ def chunks(kinds: Sequence[str], total: int, seed: int, size: int) -> Iterator[C
 
 
 def run_all(
-    run: Callable[[Chunk], ResultT], work: Sequence[Chunk], processes: int, died: str
+    run: Callable[[Chunk], ResultT],
+    work: Sequence[Chunk],
+    processes: int,
+    died: Callable[[], str],
 ) -> Iterator[ResultT]:
     """Yield what ``run`` gives for each chunk, in the order in which they are done.
 
-    Raises what it raises, and LaunchkitError with the text ``died`` where a process ended.
+    Raises what it raises, and LaunchkitError with the text of ``died()`` where a process ended.
     """
     # Spawned: a fork would have the memory of the parent's torch and Triton, without their threads.
     context = multiprocessing.get_context("spawn")
@@ -65,6 +68,6 @@ def run_all(
             for done in as_completed([pool.submit(run, chunk) for chunk in work]):
                 yield done.result()
         except BrokenProcessPool as error:
-            raise LaunchkitError(died) from error
+            raise LaunchkitError(died()) from error
         finally:
             pool.shutdown(cancel_futures=True)

@@ -10,10 +10,12 @@ import sys
 import time
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import typer
 
+from launchkit.benchmarks import fuzz as fuzz_bench
 from launchkit.benchmarks import fuzz_seeds, fuzz_watch, spread
 from launchkit.benchmarks.fuzz_run import Counts, check_records, run_one
 from launchkit.benchmarks.fuzz_targets import TARGETS, Target
@@ -122,6 +124,36 @@ def test_input_that_takes_too_long_is_a_failure(monkeypatch, tmp_path):
 
     watch = fuzz_watch.Watch(tmp_path).on
     assert "TimeoutError" in failures(monkeypatch, tmp_path, take, watch=watch)[0]
+
+
+STANDS_STILL = """
+import ctypes, pathlib, signal, sys
+from launchkit.benchmarks import fuzz_watch
+fuzz_watch.LIMIT_S = fuzz_watch.DEAD_S = 0.1
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+with fuzz_watch.Watch(pathlib.Path(sys.argv[1])).on():
+    ctypes.PyDLL(None).pause()  # holds the interpreter
+"""
+
+
+def test_reader_that_stands_still_in_native_code_ends_its_process(tmp_path):
+    command = [sys.executable, "-c", STANDS_STILL, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr
+
+
+def test_input_that_a_process_dies_of_is_named(monkeypatch, tmp_path):
+    def take(folder):
+        raise SystemExit
+
+    monkeypatch.setitem(TARGETS, "planted", Target(lambda rng: {"a.json": b"{}"}, take))
+    monkeypatch.setattr(fuzz_bench, "_warm_up", lambda target: None)
+    watch = SimpleNamespace(on=contextlib.nullcontext)
+    monkeypatch.setattr(fuzz_bench, "_watch", lambda: watch)
+    with pytest.raises(SystemExit):
+        fuzz_bench._run(str(tmp_path), spread.Chunk("planted", 7, 1, 3))
+    assert "were read: 3:planted:7." in fuzz_bench._died(str(tmp_path))
 
 
 def test_what_is_seen_of_a_reader_is_a_failure(monkeypatch, tmp_path):

@@ -21,4 +21,4 @@ def test_chunks_hold_every_trial_once_and_begin_with_each_kind():
 
 def test_process_that_dies_is_an_error_with_the_given_text():
     with pytest.raises(LaunchkitError, match="it died"):
-        list(spread.run_all(os._exit, [3], 1, "it died"))
+        list(spread.run_all(os._exit, [3], 1, lambda: "it died"))
