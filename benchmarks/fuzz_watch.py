@@ -51,7 +51,7 @@ class Watch:
         self._seen = []
         signal.signal(signal.SIGALRM, _too_slow)
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
-        faulthandler.dump_traceback_later(DEAD_S, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(DEAD_S, exit=True, file=2)
         self._on = True
         try:
             yield self._seen
