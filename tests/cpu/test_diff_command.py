@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 from dataclasses import replace
 
 import captures
@@ -77,6 +78,26 @@ def test_what_became_slower_is_named_with_its_interval(command, tmp_path) -> Non
     assert document["failed"] is True
     assert document["fail_over"] == 0.1
     assert f"{row['ratio']:.3f}" in done.stdout
+
+
+def test_check_that_passes_says_so_and_without_one_nothing_is_judged(command) -> None:
+    assert (
+        "Nothing is over 10 %." in command(capture(1.0), capture(1.0), "--fail-over", "10%").stdout
+    )
+    assert "over" not in command(capture(1.0), capture(1.5)).stdout.lower()
+
+
+def test_launches_that_are_more_fail_as_more_however_seldom_the_range_was_there(command) -> None:
+    one, more = (capture(1.0) for _ in range(2))
+    once = [one.ranges.head(1), more.ranges.head(1).with_columns(end_ns=pl.lit(150_000))]
+    sides = (
+        each.with_tables(ranges=ranges) for each, ranges in zip((one, more), once, strict=True)
+    )
+    done = command(*sides, "--fail-over", "20%")
+    assert done.exit_code == 1
+    failed = done.stdout.partition("Over 20 %")[2].partition("Rows of")[0]
+    assert re.search(r"op +launches +1/1 +1 +2 .* more", failed), done.stdout
+    assert "too few" not in failed
 
 
 def test_a_slower_machine_is_divided_out(command) -> None:

@@ -154,6 +154,26 @@ def test_another_thread_goes_on_by_itself():
     assert any("threads do not wait for each other" in note for note in beside.notes)
 
 
+def test_ranges_of_other_threads_are_not_suggested_and_noted_where_they_are_asked_for():
+    capture = steps(20_000, 1_000)
+    calls = [call("cuLaunchKernel", 10_000 * n, 10_000 * n + 5_000, "launch", 900 + n, thread=2)
+             for n in range(30)]  # fmt: skip
+    gpu = [work("other", 10_000 * n + 6_000, 10_000 * n + 6_100, 900 + n, stream=8)
+           for n in range(30)]  # fmt: skip
+    ranges = [rng("beside", 10_000 * n, 10_000 * n + 9_000, thread=2) for n in range(30)]
+    both = analyse(
+        capture.timeline.with_tables(
+            ranges=[*capture.timeline.ranges.to_dicts(), *ranges],
+            calls=[*capture.timeline.calls.to_dicts(), *calls],
+            gpu=[*capture.timeline.gpu.to_dicts(), *gpu],
+        )
+    )
+    assert set(suggestions(both).get_column("range")) == {"op"}
+    asked = predict(both, CachedLaunches("beside"))
+    assert any("on other threads than the steps" in note for note in asked.notes)
+    assert not any("other threads" in note for note in predict(both, CachedLaunches("op")).notes)
+
+
 def test_a_range_outside_the_steps_is_refused():
     with pytest.raises(UsageError, match="'nowhere'") as caught:
         predict(steps(20_000, 1_000), CachedLaunches("nowhere"))

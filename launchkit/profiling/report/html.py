@@ -12,6 +12,7 @@ from typing import Any
 
 from launchkit import jsonio
 from launchkit.errors import MissingExtraError
+from launchkit.profiling.report.advice import help_lines
 from launchkit.profiling.report.plots import figures
 from launchkit.profiling.report.views import (
     VIEWS,
@@ -63,7 +64,11 @@ def _section(number: int, document: Document) -> dict[str, Any]:
         "headline": headline(document),
         "lines": lines,
         "figures": made,
-        "tables": [_table(view, rows) for view in VIEWS if (rows := view.rows(document))],
+        "tables": [
+            {**_table(view, rows), "helps": help_lines(document) if view.key == "ranges" else []}
+            for view in VIEWS
+            if (rows := view.rows(document))
+        ],
         "warnings": document["warnings"],
         "rows": row_lines(document),
     }

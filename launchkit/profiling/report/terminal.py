@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich import box
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launchkit.printing import printable
+from launchkit.profiling.report.advice import caveat_lines, help_lines, reason_lines
 from launchkit.profiling.report.views import (
     VIEWS,
     Document,
@@ -39,7 +40,8 @@ def renderables(
         if rows:
             yield Text()
             yield _table(view, rows, width, limit)
-    yield from _warnings(document)
+            yield from _remarks(view, document)
+    yield from _list("Warnings", document["warnings"])
     yield Text("\nRows", style="italic")
     yield from (Text(line) for line in row_lines(document))
 
@@ -65,8 +67,19 @@ def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
     return table
 
 
-def _warnings(document: Document) -> Iterator[Text]:
-    warnings = document["warnings"]
-    if warnings:
-        yield Text("\nWarnings", style="italic")
-    yield from (Text(f"- {printable(warning)}") for warning in warnings)
+_BELOW: dict[str, tuple[tuple[str, Callable[[Document], list[str]]], ...]] = {
+    "ranges": (("Why", reason_lines), ("What helps", help_lines)),
+    "what_if": (("What these leave out", caveat_lines),),
+}
+"""What is told below a table, by its key."""
+
+
+def _remarks(view: View, document: Document) -> Iterator[Text]:
+    for title, lines in _BELOW.get(view.key, ()):
+        yield from _list(title, lines(document))
+
+
+def _list(title: str, lines: list[str]) -> Iterator[Text]:
+    if lines:
+        yield Text(f"\n{title}", style="italic")
+    yield from (Text(f"- {printable(line)}") for line in lines)

@@ -113,10 +113,11 @@ _QUANTILES = (
 _COUNT = Column("count", _of("count"), "count")
 _TOTAL = Column("total", _of("total_ns"))
 
-_CHANGES = {
+CHANGES = {
     "CachedLaunches": "cached launches", "OpPlan": "op plan", "CudaGraph": "CUDA graph",
     "Fused": "fused",
 }  # fmt: skip
+"""What people call the changes that are predicted."""
 
 VIEWS = (
     View(
@@ -173,7 +174,7 @@ VIEWS = (
         "the host, but the GPU takes as long.",
         (
             Column("range", _of("range"), "text", folds=True),
-            Column("change", lambda row: _CHANGES.get(row["change"], row["change"]), "text"),
+            Column("change", lambda row: CHANGES.get(row["change"], row["change"]), "text"),
             Column("measured", _of("measured_ns")), Column("replayed", _of("replayed_ns"), room=100),
             Column("predicted", _of("predicted_ns")), Column("saved", _of("saved_ns")),
             Column("hidden", _of("hidden_ns")),

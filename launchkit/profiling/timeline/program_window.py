@@ -55,6 +55,20 @@ def program_of(
     )
 
 
+def ranges_of_steps(analysis: Analysis, *, max_calls: int = 200_000) -> list[str]:
+    """Return the names of the ranges that lie in what ``program_of`` takes, on the thread of its steps."""
+    window = _window(analysis, max_calls)
+    own = pl.lit(window.lane is None) | (pl.col("lane") == (window.lane or 0))
+    return _inside(analysis, window).filter(own).get_column("name").unique().to_list()
+
+
+def _inside(analysis: Analysis, window: _Window) -> pl.DataFrame:
+    return analysis.instances.filter(
+        (pl.col("kind") == "push_pop") & pl.col("closed")
+        & (pl.col("start_ns") >= window.start_ns) & (pl.col("end_ns") <= window.end_ns)
+    )  # fmt: skip
+
+
 def _window(analysis: Analysis, max_calls: int) -> _Window:
     rows = analysis.steps.select("start_ns", "end_ns").rows()
     if not rows:
@@ -88,10 +102,9 @@ def _marks(
     analysis: Analysis, name: str | None, domain: str | None, window: _Window
 ) -> list[tuple[int, int, int]]:
     """Return ``lane``, start and end of each range of that name in the window, the outermost."""
-    rows = analysis.instances.filter(
-        (pl.col("kind") == "push_pop") & pl.col("closed") & (pl.col("name") == (name or ""))
+    rows = _inside(analysis, window).filter(
+        (pl.col("name") == (name or ""))
         & (pl.lit(domain is None) | (pl.col("domain") == (domain or "")))
-        & (pl.col("start_ns") >= window.start_ns) & (pl.col("end_ns") <= window.end_ns)
     ).sort("lane", "start_ns", "end_ns", descending=[False, False, True])  # fmt: skip
     reached = pl.col("end_ns").cum_max().shift(1).over("lane")
     outermost = rows.filter(reached.is_null() | (pl.col("start_ns") >= reached))

@@ -26,6 +26,17 @@ VERDICTS = (
 """Every verdict. ``no GPU work``: the range launches nothing. ``overlapping``: a start/end range,
 whose own Python is not known. ``too short``: as long as what recording it may have cost."""
 
+HELPS = {
+    GPU_BOUND: "faster kernels; less host time changes nothing",
+    SYNC_BOUND: "fewer .item(), .cpu() and synchronize calls, or one later",
+    LAUNCH_BOUND: "fewer launches: fused kernels, CUDA graphs; where other calls take the time "
+    "(allocating, loading), fewer of those",
+    PYTHON_BOUND: "launch_autotuned, install(), planned, CUDA graphs; launchkit profile --py-spy "
+    "says what Python does",
+    TOO_SHORT: "a range around more",
+}
+"""What helps, by verdict; of the others nothing can be said."""
+
 _HALF = 0.5
 _HIDDEN = 0.8
 

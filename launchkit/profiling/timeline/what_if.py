@@ -24,7 +24,7 @@ from launchkit.profiling.timeline.changes import (
     apply,
 )
 from launchkit.profiling.timeline.program import Program, instances_of
-from launchkit.profiling.timeline.program_window import program_of
+from launchkit.profiling.timeline.program_window import program_of, ranges_of_steps
 from launchkit.profiling.timeline.replay import Replayed, replay
 
 
@@ -73,7 +73,7 @@ def _program(analysis: Analysis, name: str, domain: str | None, max_calls: int) 
     if not instances_of(program):
         raise UsageError(
             f"no range {name!r} lies within the steps of the capture. Name one that is in "
-            "the table of ranges, or choose other steps with step_range.",
+            "the table of ranges, or choose other steps with step_range (--step-range).",
             range=name,
             domain=domain,
         )
@@ -110,9 +110,13 @@ def _host_ns(program: Program) -> int:
 
 def _notes(program: Program, after: Replayed, change: Change, skipped: int) -> list[str]:
     lanes = {entry.lane for entry in program.entries if entry.ops}
+    begun = (program.entries[numbers[0]].lane for numbers in instances_of(program))
+    elsewhere = sum(program.lane not in (None, lane) for lane in begun)
     found = {
         "threads do not wait for each other in the replay": len(lanes) > 1,
         "only the first steps were replayed": program.cut,
+        f"{elsewhere} of these ranges are on other threads than the steps, whose time it is":
+        elsewhere > 0,
         "what other Python an op does between its launches is taken for launch cost: an upper bound":
         isinstance(change, CachedLaunches) and change.saves_ns is None,
         "fusing also saves GPU time, which is not counted": isinstance(change, Fused),
@@ -133,8 +137,8 @@ def suggestions(
 ) -> pl.DataFrame:
     """Return what changes at ``ranges`` would save, the most per step first.
 
-    Without ``ranges``, the ``limit`` ranges with most Python and calls of their own that launch
-    are tried. Columns: ``change``, ``range``, ``instances``, ``skipped``, ``measured_ns``,
+    Without ``ranges``, the ``limit`` ranges of the steps' thread with most Python and calls of their
+    own that launch are tried. Columns: ``change``, ``range``, ``instances``, ``skipped``, ``measured_ns``,
     ``replayed_ns``, ``predicted_ns``, ``saved_ns``, ``host_saved_ns``, ``hidden_ns``, ``notes``.
     """
     names = list(ranges) if ranges is not None else _candidates(analysis, limit)
@@ -168,8 +172,12 @@ def _row(found: Prediction) -> tuple[Any, ...]:
 
 def _candidates(analysis: Analysis, limit: int) -> list[str]:
     own = pl.col("exclusive_ns") - pl.col("stall_ns")
+    inside = ranges_of_steps(analysis, max_calls=_SUGGESTED_CALLS)
     launching = analysis.ranges.filter(
-        (pl.col("own_launches") > 0) & (pl.col("count") > 0) & ~pl.col("overlapping")
+        (pl.col("own_launches") > 0)
+        & (pl.col("count") > 0)
+        & ~pl.col("overlapping")
+        & pl.col("name").is_in(inside)
     )
     return launching.sort(own, descending=True).get_column("name").unique(
         maintain_order=True
