@@ -202,9 +202,11 @@ def default_cache_dir() -> Path:
     Raises HostOnlyError for a user without a home directory.
     """
     try:
-        return settings.cache_home() / f"hostonly-triton-{triton.__version__}"
+        found = settings.cache_home() / f"hostonly-triton-{triton.__version__}"
     except UsageError as error:
         raise HostOnlyError(f"{error} Or pass cache_dir=.", reason="cache_dir") from None
+    # Triton's keys hold this path: the same directory by way of a link compiles nothing anew.
+    return found.resolve()
 
 
 def _refuse_real_device() -> None:

@@ -255,3 +255,13 @@ def test_fakes_end_with_the_mode() -> None:
 def test_the_current_arch_is_the_one_that_was_activated(arch: int) -> None:
     with hostonly.activate(arch=arch):
         assert hostonly.current_arch() == arch
+
+
+def test_cache_behind_a_link_is_the_directory_itself(tmp_path, monkeypatch):
+    """Triton's keys hold its path: by two names everything would be compiled twice."""
+    from launchkit.hostonly.driver import default_cache_dir
+
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "link"))
+    assert default_cache_dir().parent == (tmp_path / "real" / "launchkit").resolve()

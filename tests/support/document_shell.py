@@ -1,0 +1,127 @@
+"""The bash that a document's commands run in, and the folder and environment that they see."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+LIMIT_S = 180
+_COMMAND = """#!{python}
+import sys
+from launchkit.__main__ import main
+sys.exit(main())
+"""
+_PYTHON = '#!/bin/sh\nexec "{python}" "$@"\n'
+
+
+class Surroundings:
+    """A document's folders below ``root``: to work in, a home with caches, and commands."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.work = root / "work"
+        self.home = root / "home"
+        self.commands = root / "bin"
+        for folder in (self.work, self.home / ".cache" / "launchkit", self.commands):
+            folder.mkdir(parents=True)
+        self._write("launchkit", _COMMAND)
+        self._write("python", _PYTHON)
+        self._write("python3", _PYTHON)
+
+    def _write(self, name: str, text: str) -> None:
+        """Write what an installation has beside its Python, also where launchkit is on the path."""
+        path = self.commands / name
+        path.write_text(text.format(python=sys.executable))
+        path.chmod(0o755)
+
+    def share_compiled(self) -> None:
+        """Let host-only launches take what this user compiled before."""
+        from launchkit.hostonly.driver import default_cache_dir
+
+        cache = default_cache_dir()
+        cache.mkdir(parents=True, exist_ok=True)
+        (self.home / ".cache" / "launchkit" / cache.name).symlink_to(cache)
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment: this process's, without what would change a document."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("LAUNCHKIT_") or name == "LAUNCHKIT_NATIVE"
+        }
+        for name in ("PYTHONSAFEPATH", "PYTHONWARNINGS", "FORCE_COLOR", "XDG_CONFIG_HOME"):
+            kept.pop(name, None)
+        path = [str(self.commands), str(Path(sys.executable).parent), kept.get("PATH", "")]
+        return kept | {
+            "HOME": str(self.home),
+            "XDG_CACHE_HOME": str(self.home / ".cache"),
+            "XDG_DATA_HOME": str(self.home / ".local" / "share"),
+            "PATH": os.pathsep.join(path),
+            "TERM": "dumb",
+            "COLUMNS": "100",
+            "NO_COLOR": "1",
+        }
+
+
+class Shell:
+    """One bash; each command's output goes to a file of its own."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._outputs = surroundings.root / "outputs"
+        self._outputs.mkdir()
+        self._count = 0
+        self._bash = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"],
+            cwd=surroundings.work,
+            env=surroundings.variables(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, command: str) -> tuple[int | None, str]:
+        """Run one command; return its exit code, None where it ended or outlived bash's patience."""
+        assert self._bash.stdin is not None
+        assert self._bash.stdout is not None
+        self._count += 1
+        text, output = (self._outputs / f"{self._count}.{end}" for end in ("command", "output"))
+        text.write_text(command + "\n", encoding="utf-8")
+        timer = threading.Timer(LIMIT_S, self._kill, [signal.SIGKILL])
+        timer.start()
+        with suppress(BrokenPipeError):
+            self._bash.stdin.write(
+                f'eval "$(cat {text})" >{output} 2>&1 </dev/null; echo "ended $?"\n'
+            )
+            self._bash.stdin.flush()
+        answer = self._bash.stdout.readline().split()
+        timer.cancel()
+        printed = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
+        return (int(answer[1]) if answer else None), printed
+
+    def close(self) -> None:
+        """End bash and whatever it left running."""
+        assert self._bash.stdin is not None
+        self._bash.stdin.close()
+        self._kill(signal.SIGTERM)
+        deadline = time.monotonic() + 5
+        while self._kill(0) and time.monotonic() < deadline:
+            self._bash.poll()
+            time.sleep(0.01)
+        self._kill(signal.SIGKILL)
+        self._bash.wait()
+        assert self._bash.stdout is not None
+        self._bash.stdout.close()
+
+    def _kill(self, number: int) -> bool:
+        try:
+            os.killpg(self._bash.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
