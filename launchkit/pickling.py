@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 
@@ -20,6 +19,8 @@ def portable(value: Any) -> Any:
     """Return ``value``, or its repr where another process could not read it."""
     if type(value) is dict:
         return {portable(key): portable(item) for key, item in value.items()}
+    import pickle  # an import of launchkit does without it
+
     try:
         pickle.loads(pickle.dumps(value))
     except Exception:  # noqa: BLE001 - whatever a user's object raises

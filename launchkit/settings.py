@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import platformdirs
-
 from launchkit.errors import UsageError
 
 _TRUE = {"1", "true", "yes", "on"}
@@ -304,6 +302,8 @@ def cache_home() -> Path:
 
     Raises UsageError for a user without a home directory.
     """
+    import platformdirs
+
     return _home(platformdirs.user_cache_path, "a cache", "XDG_CACHE_HOME")
 
 
@@ -312,6 +312,8 @@ def data_home() -> Path:
 
     Raises UsageError for a user without a home directory.
     """
+    import platformdirs
+
     return _home(platformdirs.user_data_path, "data", "XDG_DATA_HOME")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import logging
 import os
@@ -12,24 +11,11 @@ from typing import Annotated, NoReturn, TextIO
 
 import typer
 from rich.console import Console
-from rich.logging import RichHandler
 
 import launchkit
 from launchkit.errors import LaunchkitError
 from launchkit.printing import printable_lines
-from launchkit.tools import (
-    bench,
-    configs,
-    diff,
-    doctor,
-    profile,
-    report,
-    run,
-    serve,
-    serve_admin,
-    tune,
-    warm,
-)
+from launchkit.tools import afterwards, commands
 
 app = typer.Typer(
     name="launchkit",
@@ -38,34 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(bench.app, name="bench")
-app.add_typer(configs.app, name="configs")
-app.add_typer(profile.app, name="profile")
-serve.app.add_typer(serve_admin.tokens, name="token")
-serve.app.add_typer(serve_admin.namespaces, name="namespace")
-serve.app.command("migrate")(serve_admin.migrate)
-serve.app.command("prune")(serve_admin.prune)
-app.add_typer(serve.app, name="serve")
-app.command("diff")(diff.command)
-app.command("doctor")(doctor.command)
-app.command("report")(report.command)
-app.command("tune")(tune.command)
-app.command("warm")(warm.command)
-# The first word that is no option ends ours: what follows is the program's.
-app.command("run", context_settings={"allow_interspersed_args": False})(run.command)
-
-
-def _let_the_terminal_break_lines(commands: typer.Typer) -> None:
-    """Give every command its help with a line per paragraph: Typer would keep its breaks."""
-    for each in commands.registered_commands:
-        paragraphs = (each.help or inspect.getdoc(each.callback) or "").split("\n\n")
-        each.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    for group in commands.registered_groups:
-        if group.typer_instance is not None:
-            _let_the_terminal_break_lines(group.typer_instance)
-
-
-_let_the_terminal_break_lines(app)
+commands.add_to(app)
 
 
 def _version(wanted: bool) -> None:
@@ -83,6 +42,8 @@ def _options(
 ) -> None:
     if context.invoked_subcommand == "run":
         return  # the program sets up its own logging
+    from rich.logging import RichHandler
+
     handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
     handler.setFormatter(_Printable())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -117,7 +78,7 @@ def main() -> None:
     except SystemExit as done:
         if done.code:
             raise
-    run.run_pending()
+    afterwards.do_what_is_left()
 
 
 def _fail(message: str) -> NoReturn:

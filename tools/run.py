@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import runpy
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ import typer
 
 from launchkit import jsonio, settings
 from launchkit.errors import UsageError
+from launchkit.tools import afterwards
 from launchkit.tools.bench_output import check_output
 
 Program = Annotated[
@@ -37,8 +37,6 @@ AsJson = Annotated[
     Path | None, typer.Option("--json", help="Write the launches to this file as JSON at exit.")
 ]
 
-_pending: Callable[[], None] | None = None
-
 
 def command(
     program: Program,
@@ -53,7 +51,6 @@ def command(
     Options for launchkit come before the program. Python processes that it starts install too,
     where they import launchkit; vLLM's workers do by themselves.
     """
-    global _pending
     name, *arguments = program
     if not as_module and not Path(name).exists():
         raise UsageError(f"there is no {name}. Give a script, or -m and a module.", script=name)
@@ -61,18 +58,7 @@ def command(
     _install(include or ["*"], exclude or [])
     if stats or output is not None:
         _report_at_exit(stats, output)
-    _pending = lambda: _run(name, as_module, arguments)  # noqa: E731 - what is left to do
-
-
-def run_pending() -> None:
-    """Run the program that the command line asked for, outside of the command line's own code.
-
-    There its exceptions, exit codes and interrupts are the interpreter's, as without launchkit.
-    """
-    global _pending
-    pending, _pending = _pending, None
-    if pending is not None:
-        pending()
+    afterwards.leave(lambda: _run(name, as_module, arguments))
 
 
 def _install(include: list[str], exclude: list[str]) -> None:

@@ -129,7 +129,7 @@ def test_a_damaged_library_says_what_to_delete(tmp_path: Path) -> None:
 
 
 def test_a_user_without_a_home_is_told_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings.platformdirs, "user_cache_path", lambda name: Path("~", name))
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: Path("~", name))
     assert str(refused()).endswith("Or pass cache_dir=.")
 
 

@@ -78,7 +78,7 @@ def test_a_user_without_a_home_is_told_what_to_set(environment, monkeypatch) -> 
 
     environment()
     for found in (unknown, lambda name: pathlib.Path("~/.cache", name)):
-        monkeypatch.setattr(settings.platformdirs, "user_cache_path", found)
+        monkeypatch.setattr("platformdirs.user_cache_path", found)
         with pytest.raises(StoreError, match="Or set LAUNCHKIT_STORE"):
             open_store()
 

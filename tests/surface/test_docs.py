@@ -7,12 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-import typer.main
 from documents import documents, name_of
 
 import launchkit
 from launchkit import hostonly, jsonio, settings
-from launchkit.tools import bench, bench_mamba_table, cli
+from launchkit.tools import bench, bench_mamba_table, commands
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,9 +29,9 @@ def test_every_variable_is_documented_and_every_documented_one_is_read():
 
 
 def test_every_command_is_in_the_readme():
-    root = typer.main.get_command(cli.app)
-    for name, group in root.commands.items():
-        for command in getattr(group, "commands", {}):
+    for name in commands.COMMANDS:
+        assert re.search(rf"launchkit {name}\b", text("README.md")), name
+        for command in getattr(commands.imported(name), "commands", {}):
             documented = rf"launchkit {name} ([\w|]*\|)?{command}\b"
             assert re.search(documented, text("README.md") + text("CHANGELOG.md")), (name, command)
 
