@@ -43,7 +43,8 @@ class DocumentRun:
     def run(self) -> DocumentRun:
         """Run every block in order; raises DocumentError for the first that is wrong."""
         self._write_module()
-        self.surroundings.share_compiled()
+        if not self.gpu:
+            self.surroundings.share_compiled()
         with contextlib.ExitStack() as stack:
             stack.enter_context(_process_of(self.surroundings, self.module))
             stack.callback(self._close)
@@ -146,13 +147,23 @@ def _line_of(error: BaseException, filename: str) -> int | None:
 
 
 @contextlib.contextmanager
+def _as_main(module: types.ModuleType) -> Iterator[None]:
+    """Put ``module`` in the place of ``__main__``; what it imports stays imported."""
+    before, sys.modules["__main__"] = sys.modules["__main__"], module
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = before
+
+
+@contextlib.contextmanager
 def _process_of(surroundings: Surroundings, module: types.ModuleType) -> Iterator[None]:
     """Make this process the program: its folder, environment, store, counts and ``__main__``."""
     before = os.getcwd()
     path = [str(surroundings.work), *sys.path]
     with (
         mock.patch.dict(os.environ, surroundings.variables(), clear=True),
-        mock.patch.dict(sys.modules, {"__main__": module}),
+        _as_main(module),
         mock.patch.object(sys, "path", path),
     ):
         os.chdir(surroundings.work)
@@ -165,7 +176,15 @@ def _process_of(surroundings: Surroundings, module: types.ModuleType) -> Iterato
             launchkit.uninstall()
             launchkit.use_store(None)
             os.chdir(before)
+            _forget_modules(surroundings.work)
     settings.reload()
+
+
+def _forget_modules(folder: Path) -> None:
+    """Let the next document import modules of its own by the same names."""
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(folder):
+            del sys.modules[name]
 
 
 def run_document(path: Path, root: Path, *, gpu: bool = False) -> DocumentRun:

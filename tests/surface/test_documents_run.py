@@ -6,7 +6,9 @@ tests/support/documents.py says which blocks are run, and how.
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 
 import pytest
 from document_runs import run_document
@@ -157,6 +159,18 @@ print(hidden, pathlib.Path("file").read_text().strip(), torch.ones(1, device="cu
 5 thing tensor([1...])
 ```
 """
+
+
+def test_documents_import_modules_of_their_own_and_leave_the_process_as_it_was(
+    tmp_path, monkeypatch
+):
+    before = (os.getcwd(), dict(os.environ), list(sys.path), sys.modules["__main__"])
+    for number in (1, 2):
+        text = f"```python file=part.py\nnumber = {number}\n```\n```python\nimport part\n```\n"
+        run = run_document(document(tmp_path, monkeypatch, text), tmp_path / str(number))
+        assert run.module.part.number == number
+    assert (os.getcwd(), dict(os.environ), list(sys.path), sys.modules["__main__"]) == before
+    assert "part" not in sys.modules
 
 
 def test_blocks_of_all_kinds_run_in_one_folder_in_their_order(tmp_path, monkeypatch):
