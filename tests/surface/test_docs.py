@@ -88,19 +88,45 @@ def test_results_folder_holds_what_its_readme_lists_and_no_more():
     assert listed == {path.name for path in results.glob("*.json")}
 
 
-def test_table_of_the_readme_is_the_committed_result(capsys):
-    path = ROOT / "benchmarks" / "results" / "launch_h200.json"
-    bench.show(jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**6))
+def lines_of(whole):
+    return [line.strip() for line in whole.splitlines() if line.strip()]
+
+
+def result(name):
+    path = ROOT / "benchmarks" / "results" / name
+    return jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**7)
+
+
+def launch_rows(capsys, *cases):
+    """The lines of the committed result's table, of some cases or of all."""
+    document = result("launch_h200.json")
+    for part in ("rows", "ratios"):
+        document[part] = [row for row in document[part] if not cases or row["case"] in cases]
+    bench.show(document)
     table = capsys.readouterr().out.split("Medians.")[0]
-    rows = [line.strip() for line in table.splitlines() if line.strip()]
-    readme = [line.strip() for line in text("README.md").splitlines()]
+    return lines_of(table)
+
+
+def shown_rows(document):
+    """The lines of a document's table of launches."""
+    table = text(document).split("```text\nhost µs per launch ")[1].split("```")[0]
+    return lines_of("host µs per launch " + table)
+
+
+def test_table_of_launches_is_the_committed_result(capsys):
+    rows = launch_rows(capsys)
     assert len(rows) == 23
-    assert set(rows) <= set(readme)
+    assert shown_rows("docs/launching.md") == rows
 
 
-def test_mamba_table_of_the_readme_is_the_committed_result(capsys):
-    path = ROOT / "benchmarks" / "results" / "mamba_h200.json"
-    document = jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**7)
+def test_table_of_the_readme_is_the_committed_result_of_two_cases(capsys):
+    rows = launch_rows(capsys, "noop_46", "state_passing")
+    assert len(rows) == 13
+    assert shown_rows("README.md") == rows
+
+
+def test_mamba_table_is_the_committed_result(capsys):
+    document = result("mamba_h200.json")
     assert document["complete"]
     assert len(document["cases"]) == 120
     document["cases"] = [
@@ -110,7 +136,6 @@ def test_mamba_table_of_the_readme_is_the_committed_result(capsys):
     ]
     bench_mamba_table.show(document)
     table = capsys.readouterr().out.split("Medians")[0]
-    rows = [line.strip() for line in table.splitlines() if line.strip()]
-    readme = [line.strip() for line in text("README.md").splitlines()]
+    rows = lines_of(table)
     assert len(rows) == 9
-    assert set(rows) <= set(readme)
+    assert set(rows) <= set(lines_of(text("docs/kernels.md")))
