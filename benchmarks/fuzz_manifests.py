@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from launchkit.benchmarks.fuzz_mutations import some_json
-from launchkit.dispatch.manifest import Manifest, dump, entry_text, parse, read_manifest
+from launchkit.dispatch.manifest.document import Manifest, dump, entry_text, parse, read_manifest
 from launchkit.errors import BadDocumentError
 
 _KINDS = {

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from launchkit.dispatch.install import uninstall as uninstall
     from launchkit.dispatch.launcher import launch as launch
     from launchkit.dispatch.launcher import launch_autotuned as launch_autotuned
-    from launchkit.dispatch.manifest_recording import record_manifest as record_manifest
+    from launchkit.dispatch.manifest.recording import record_manifest as record_manifest
+    from launchkit.dispatch.manifest.warming import WarmReport as WarmReport
+    from launchkit.dispatch.manifest.warming import warm as warm
     from launchkit.dispatch.op_plans import planned as planned
-    from launchkit.dispatch.ranks import Agreement as Agreement
-    from launchkit.dispatch.ranks import agree_across_ranks as agree_across_ranks
+    from launchkit.dispatch.ranks.agreement import Agreement as Agreement
+    from launchkit.dispatch.ranks.agreement import agree_across_ranks as agree_across_ranks
     from launchkit.dispatch.stats import LaunchStats as LaunchStats
     from launchkit.dispatch.stats import count_launches as count_launches
     from launchkit.dispatch.stats import stats as stats
     from launchkit.dispatch.stores import use_store as use_store
-    from launchkit.dispatch.warming import WarmReport as WarmReport
-    from launchkit.dispatch.warming import warm as warm
     from launchkit.dispatch.watching import watch_compiles as watch_compiles
     from launchkit.errors import LaunchkitError as LaunchkitError
     from launchkit.profiling.launch_profile import LaunchProfile as LaunchProfile
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Agreement": "launchkit.dispatch.ranks",
+    "Agreement": "launchkit.dispatch.ranks.agreement",
     "ConfigStore": "launchkit.store",
     "DirectoryStore": "launchkit.store",
     "FrozenLaunch": "launchkit.dispatch.frozen",
@@ -57,8 +57,8 @@ _HOMES = {
     "LaunchkitError": "launchkit.errors",
     "MemoryStore": "launchkit.store",
     "TunedConfig": "launchkit.configs",
-    "WarmReport": "launchkit.dispatch.warming",
-    "agree_across_ranks": "launchkit.dispatch.ranks",
+    "WarmReport": "launchkit.dispatch.manifest.warming",
+    "agree_across_ranks": "launchkit.dispatch.ranks.agreement",
     "annotate": "launchkit.profiling.ranges",
     "autotuned": "launchkit.dispatch.decorator",
     "buckets": "launchkit.store",
@@ -74,11 +74,11 @@ _HOMES = {
     "open_store": "launchkit.store",
     "planned": "launchkit.dispatch.op_plans",
     "profile_launches": "launchkit.profiling.recorder",
-    "record_manifest": "launchkit.dispatch.manifest_recording",
+    "record_manifest": "launchkit.dispatch.manifest.recording",
     "stats": "launchkit.dispatch.stats",
     "uninstall": "launchkit.dispatch.install",
     "use_store": "launchkit.dispatch.stores",
-    "warm": "launchkit.dispatch.warming",
+    "warm": "launchkit.dispatch.manifest.warming",
     "watch_compiles": "launchkit.dispatch.watching",
 }
 _MODULES = ("errors", "hostonly", "kernels")

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launchkit.dispatch.manifest import Manifest, read_manifest
+from launchkit.dispatch.manifest.document import Manifest, read_manifest
 
 ManifestPath = Annotated[
     Path,

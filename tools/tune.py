@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from launchkit.dispatch.manifest import Manifest
+from launchkit.dispatch.manifest.document import Manifest
 from launchkit.errors import UsageError
 from launchkit.printing import printable_lines
 from launchkit.tools import manifests
@@ -77,7 +77,7 @@ def _only(manifest: Manifest, patterns: list[str] | None) -> Manifest:
 
 def _tuning() -> ModuleType:
     try:
-        from launchkit.dispatch import offline_tuning
+        from launchkit.dispatch.manifest import offline_tuning
     except ModuleNotFoundError as error:
         raise UsageError(
             f"tuning needs torch and Triton: {error}. Install launchkit-triton[torch]."

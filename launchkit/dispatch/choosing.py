@@ -17,11 +17,9 @@ from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, identify
 from launchkit.dispatch import (
     config_counts,
     fingerprint,
-    requiring,
+    permissions,
     stored_choice,
     stores,
-    tuning,
-    tuning_options,
     watching,
 )
 from launchkit.dispatch import triton_seam as seam
@@ -34,6 +32,8 @@ from launchkit.dispatch.layers import (
 from launchkit.dispatch.plan import ConfigPin
 from launchkit.dispatch.question import Arguments, Place, Question
 from launchkit.dispatch.stored_choice import StoredChoices
+from launchkit.dispatch.tuning import one_key
+from launchkit.dispatch.tuning import options as tuning_options
 from launchkit.errors import CaptureError, NotTunedError, UnfingerprintableError
 from launchkit.keys import DeviceId, KernelId, LaunchKey
 from launchkit.store import Explanation, explain
@@ -137,7 +137,7 @@ class ConfigChooser:
             CaptureError: a CUDA graph is being captured.
             NotTunedError: LAUNCHKIT_REQUIRE_TUNED is set.
         """
-        required = requiring.must_be_tuned()
+        required = permissions.must_be_tuned()
         if len(self._autotuner.configs) == 1 or not (required or seam.is_capturing()):
             return
         if autotuner_knows(self._autotuner, autotune_key(self._autotuner, args, kwargs)):
@@ -151,7 +151,7 @@ class ConfigChooser:
         config, reason = self._known(question)
         if config is not None:
             return config
-        if requiring.must_be_tuned():
+        if permissions.must_be_tuned():
             raise self._not_tuned(question, reason)
         if seam.is_capturing():
             raise CaptureError(self._name)
@@ -176,7 +176,7 @@ class ConfigChooser:
         return NotTunedError(self._name, question.place[2].text, reason, text)
 
     def _question(self, live: Any, place: Place, arguments: Arguments) -> Question:
-        configs = tuning.prune(self._autotuner, live, arguments)
+        configs = one_key.prune(self._autotuner, live, arguments)
         # Neither a choice of one nor a run that executes nothing is worth an identity.
         decided = len(configs) == 1 or not seam.executes()
         identities = [] if decided else [identify(config.all_kwargs()) for config in configs]
@@ -216,16 +216,16 @@ class ConfigChooser:
         start_ns = clock.now_ns()
         try:
             with watching.tuning(self._autotuner, *question.arguments):
-                tuned = tuning.tune(self._autotuner, self._task(question), known, keep)
+                tuned = one_key.tune(self._autotuner, self._task(question), known, keep)
         finally:
             config_counts.tuned(reason, (clock.now_ns() - start_ns) / 1e9)
         self._announce(question, tuned.config, tuned.timings, tuned.seconds)
-        tuning.finish(self._autotuner, tuned.config, question.arguments)
+        one_key.finish(self._autotuner, tuned.config, question.arguments)
         return tuned.config
 
-    def _task(self, question: Question) -> tuning.Task:
+    def _task(self, question: Question) -> one_key.Task:
         key, configs, identities = question.place[2], question.configs, question.identities
-        return tuning.Task(self._name, key, configs, identities, question.arguments)
+        return one_key.Task(self._name, key, configs, identities, question.arguments)
 
     def _announce(
         self, question: Question, config: Any, timings: Any, seconds: float | None
@@ -234,7 +234,7 @@ class ConfigChooser:
         if len(self._announced) >= MAX_CHOICES:
             self._forget()
         self._announced[key] = config
-        tuning.announce_choice(self._autotuner, self._jit, key, config, timings, seconds)
+        one_key.announce_choice(self._autotuner, self._jit, key, config, timings, seconds)
 
     def _forget(self) -> None:
         """Forget the oldest choices, on the Autotuner as well: Triton's dictionary has no bound."""

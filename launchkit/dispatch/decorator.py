@@ -9,7 +9,7 @@ from typing import Any
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launcher import launch_adopted
 from launchkit.dispatch.native.entries import Subscript
-from launchkit.dispatch.tuning_options import L2, Measure, Protect, TuningOptions
+from launchkit.dispatch.tuning.options import L2, Measure, Protect, TuningOptions
 from launchkit.errors import UsageError
 from launchkit.keys import DevicePolicy, ToolchainPolicy
 from launchkit.store.lookup import KernelPolicies, Policies

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from launchkit import settings
-from launchkit.dispatch import counting, launcher, placing
+from launchkit.dispatch import launch_counts, launcher, placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.frozen_arguments import VaryingArgument, bind_varying, varying_argument
 from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan, named_params
@@ -140,7 +140,7 @@ class FrozenLaunch(Frozen):
         ):
             return
         self._native = self._set_grid(self._dims)
-        counting.counted(self.name, self)
+        launch_counts.counted(self.name, self)
         self._arm_again()
 
     def _arm_again(self) -> None:
@@ -188,14 +188,14 @@ class FrozenLaunch(Frozen):
         obstacle = plan.obstacle()
         if obstacle is not None and grid is None:
             compiled = plan.run(self._dims, launched)
-            counting.through_triton(self.name, obstacle)
+            launch_counts.through_triton(self.name, obstacle)
             return compiled
         self._arm_again()
         stream = seam.current_stream(plan.device)
         if grid is None:
             grid = self._dims(dict(values)) if callable(self._dims) else self._dims
         plan.call(grid, stream, launched)
-        counting.fast(self.name)
+        launch_counts.fast(self.name)
         return plan.compiled
 
     def _check_heuristics(self, plan: FrozenPlan, values: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter
 from typing import Any
 
-from launchkit.dispatch import counting, launch_notes
+from launchkit.dispatch import launch_counts, launch_notes
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.heuristic_path import apply_heuristics
 from launchkit.dispatch.launch_path import AutotunedLauncher, TritonLauncher
@@ -163,7 +163,7 @@ def freeze_plan(
     if isinstance(launcher, TritonLauncher):
         return launcher.reason
     if seam.interpreting():
-        return counting.INTERPRETED
+        return launch_counts.INTERPRETED
     parts = take_apart(kernel)
     given = dict(kwargs)
     apply_heuristics(parts.outer_heuristics, grid, args, given)
@@ -173,18 +173,18 @@ def freeze_plan(
     if parts.autotuner is not None:
         config = _config(parts.autotuner, grid, args, given)
         if config is None:
-            return counting.NO_CONFIG
+            return launch_counts.NO_CONFIG
         if config.pre_hook is not None:
-            return counting.PRE_HOOK
+            return launch_counts.PRE_HOOK
         given |= config.all_kwargs()
     apply_heuristics(parts.inner_heuristics, grid, args, given)
     bound = _bind(parts.jit, args, given)
     if bound is None:
-        return counting.SIGNATURE
+        return launch_counts.SIGNATURE
     compiled = seam.compiled_variant(parts.jit, (), {**bound[0], **bound[1]})
     compiled = getattr(compiled, "result", lambda: compiled)()
     if type(compiled) is not seam.CompiledKernel:
-        return counting.NOT_COMPILED
+        return launch_counts.NOT_COMPILED
     if compiled.metadata.target.backend != "cuda":
         return f"backend {compiled.metadata.target.backend}"
     return FrozenPlan(parts, config, *bound, compiled)

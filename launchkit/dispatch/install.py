@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from launchkit import settings
-from launchkit.dispatch import counting
+from launchkit.dispatch import launch_counts
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launcher import adopt
 from launchkit.dispatch.layers import kernel_name, layers_of, take_apart, triton_run
@@ -90,7 +90,7 @@ class _Installation:
 
     def _why_triton(self, kernel: Any) -> str | None:
         if not self.covers(kernel_name(kernel)):
-            return counting.EXCLUDED
+            return launch_counts.EXCLUDED
         try:
             take_apart(kernel)
         except UsageError as error:
@@ -289,7 +289,7 @@ def _launch_left_out(reason: str, kernel: Any, grid: Any, /, *args: Any, **kwarg
     run = getattr(type(kernel).run, "launchkit_original", type(kernel).run)
     result = run(kernel, *args, grid=grid, warmup=False, **kwargs)
     if isinstance(kernel, seam.JITFunction):  # where the other layers' runs come to
-        counting.through_triton(kernel_name(kernel), reason)
+        launch_counts.through_triton(kernel_name(kernel), reason)
     return result
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any
 
-from launchkit.dispatch import counting
+from launchkit.dispatch import launch_counts
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.native import extension
 from launchkit.dispatch.native.c_core import MAX_PARAMS, CCore
@@ -70,9 +70,9 @@ def keep_plan(
     plan like the globals that the kernel reads.
     """
     if core is None:
-        return counting.INTERPRETED if seam.interpreting() else counting.SIGNATURE
+        return launch_counts.INTERPRETED if seam.interpreting() else launch_counts.SIGNATURE
     if compiled is None:
-        return counting.NOT_COMPILED
+        return launch_counts.NOT_COMPILED
     obstacle = seam.shortcut_obstacle(jit, compiled)
     if obstacle is not None:
         return obstacle
@@ -89,7 +89,7 @@ def keep_plan(
 
     if core.supplied >= supplied.keys():  # else the list changed while this launch was under way
         return renew(core, args, kwargs, None if choice is None else choice.configs, make_plan)
-    return counting.NOT_KEPT
+    return launch_counts.NOT_KEPT
 
 
 def renew(
@@ -109,10 +109,10 @@ def renew(
         core.clear()
         slot = core.slot(args, kwargs)
     if slot is None:
-        return counting.ARGUMENTS if core.watchable else counting.UNWATCHED
+        return launch_counts.ARGUMENTS if core.watchable else launch_counts.UNWATCHED
     # A choice from another state of the config list must not come under this one's guard.
     plan = make_plan() if core.accepts(slot, configs) else None
     if plan is None:
-        return counting.NOT_KEPT
+        return launch_counts.NOT_KEPT
     core.insert(slot, plan)
-    return counting.FIRST if core.watchable else counting.UNWATCHED
+    return launch_counts.FIRST if core.watchable else launch_counts.UNWATCHED

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launchkit import settings
-from launchkit.dispatch import counting, launch_notes, placing, requiring
+from launchkit.dispatch import launch_counts, launch_notes, permissions, placing
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.dispatch.keeping import keep_plan, make_core, renew
@@ -67,7 +67,7 @@ class Launcher(Entry):
         with _link_lock:
             self._linked = launch
             counts = self.counts_fast and launch is not _always_miss
-            direct = counting.counted(self.name, launch) if counts else launch
+            direct = launch_counts.counted(self.name, launch) if counts else launch
             if settings.current().verify:
                 direct = self._checked(direct)
             self.direct = direct
@@ -146,7 +146,7 @@ class Launcher(Entry):
         raise UsageError(f"{self.name}: {self._why_cold()}. Launch it once before serving.")
 
     def _why_cold(self) -> str:
-        return counting.INTERPRETED if seam.interpreting() else "its launches are Triton's own"
+        return launch_counts.INTERPRETED if seam.interpreting() else "its launches are Triton's own"
 
     @property
     def parts(self) -> KernelParts:
@@ -171,7 +171,7 @@ class TritonLauncher(Launcher):
     def __init__(self, kernel: Any, parts: KernelParts, reason: str) -> None:
         super().__init__(kernel, parts)
         self.reason = reason
-        if reason != counting.DISABLED:
+        if reason != launch_counts.DISABLED:
             self.link(_always_miss)
 
     def _why_cold(self) -> str:
@@ -179,7 +179,7 @@ class TritonLauncher(Launcher):
 
     def _plain(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = super()._plain(grid, *args, **kwargs)
-        counting.through_triton(self.name, self.reason)
+        launch_counts.through_triton(self.name, self.reason)
         return result
 
 
@@ -197,7 +197,7 @@ class JitLauncher(Launcher):
         """Launch the long way, and keep a plan where that is allowed."""
         compiled = self._plain(grid, *args, **kwargs)
         reason = keep_plan(self._core, self._parts.jit, compiled, args, kwargs)
-        counting.through_triton(self.name, reason)
+        launch_counts.through_triton(self.name, reason)
         return compiled
 
     def warm(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -316,10 +316,12 @@ class AutotunedLauncher(Launcher):
 
     def warm(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compile and load what a launch would launch, and keep its plan; launch nothing."""
-        with requiring.tuning_forbidden():
+        with permissions.tuning_forbidden():
             choice = self.choice(grid, args, kwargs)
         if choice is None:
-            raise UsageError(f"{self.name}: {counting.NO_CONFIG}. Launch it once before serving.")
+            raise UsageError(
+                f"{self.name}: {launch_counts.NO_CONFIG}. Launch it once before serving."
+            )
         self.warm_chosen(choice, grid, args, kwargs)
 
     def warm_chosen(
@@ -339,7 +341,7 @@ class AutotunedLauncher(Launcher):
         chosen = choice.config.all_kwargs()
         run = triton_run(self._tuner.fn)
         compiled = run(*args, grid=grid, warmup=False, **kwargs, **chosen)
-        counting.through_triton(self.name, self._keep(compiled, choice, args, kwargs))
+        launch_counts.through_triton(self.name, self._keep(compiled, choice, args, kwargs))
         return compiled
 
     def _run_pre_hook(
@@ -354,7 +356,7 @@ class AutotunedLauncher(Launcher):
     ) -> str:
         """Keep a plan where that is allowed; return why the launch went through Triton."""
         if choice.config.pre_hook is not None:
-            return counting.PRE_HOOK
+            return launch_counts.PRE_HOOK
         return keep_plan(
             self._core, self._parts.jit, compiled, args, kwargs, choice, premises=self.premises
         )
@@ -378,7 +380,7 @@ class AutotunedLauncher(Launcher):
 
     def _autotuner_run(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         compiled = triton_run(self._tuner)(*args, grid=grid, warmup=False, **kwargs)
-        counting.through_triton(self.name, counting.NO_CONFIG)
+        launch_counts.through_triton(self.name, launch_counts.NO_CONFIG)
         return compiled
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

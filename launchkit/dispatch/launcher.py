@@ -14,7 +14,7 @@ from typing import Any
 from torch.compiler import is_compiling
 
 from launchkit import settings
-from launchkit.dispatch import adapters, counting, manifest_recording
+from launchkit.dispatch import adapters, launch_counts
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.grids import traceable
 from launchkit.dispatch.heuristic_path import HeuristicLauncher, OuterHeuristicLauncher
@@ -26,6 +26,7 @@ from launchkit.dispatch.launch_path import (
     TritonLauncher,
 )
 from launchkit.dispatch.layers import KernelParts, own_layer, take_apart
+from launchkit.dispatch.manifest import recording as manifest_recording
 from launchkit.dispatch.native import entries, extension
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.errors import NotAutotunedError
@@ -125,9 +126,9 @@ def make_launcher(kernel: Any, parts: KernelParts, adopt: Callable[[Any], Launch
 def _why_triton(parts: KernelParts, adapted: bool) -> str | None:
     """Return why every launch of a kernel is Triton's, or None if launchkit may shorten some."""
     if settings.current().disable:
-        return counting.DISABLED
+        return launch_counts.DISABLED
     if seam.interpreting() and parts.autotuner is None:
-        return counting.INTERPRETED
+        return launch_counts.INTERPRETED
     own = own_layer(parts, adapted)
     if own is not None:
         return f"{type(own).__module__}.{type(own).__qualname__} launches in a way of its own"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from launchkit.dispatch import config_counts, counting, launcher, op_plans
+from launchkit.dispatch import config_counts, launch_counts, launcher, op_plans
 from launchkit.dispatch.config_counts import InexactUse
 from launchkit.dispatch.stopping import Stoppable
 
@@ -177,11 +177,11 @@ def stats(*, reset: bool = False) -> LaunchStats:
     Args:
         reset: start all counts again from here; ``op_plans`` of an op goes on counting.
     """
-    found = counting.snapshot()
+    found = launch_counts.snapshot()
     ops = op_plans.counts()
     configs = ConfigStats(*config_counts.snapshot())
     if reset:
-        counting.reset()
+        launch_counts.reset()
         config_counts.reset()
         op_plans.reset_counts()
     names = {kernel for kernel, _ in found.through_triton}
@@ -214,12 +214,12 @@ class count_launches(Stoppable):  # noqa: N801 - reads as a function, and as a c
 
     def __init__(self) -> None:
         self._counts = True
-        if counting.begin():
+        if launch_counts.begin():
             launcher.relink_all()
 
     def stop(self) -> None:
         """Stop counting; again: does nothing. The counts stay."""
         if self._counts:
             self._counts = False
-            if counting.end():
+            if launch_counts.end():
                 launcher.relink_all()

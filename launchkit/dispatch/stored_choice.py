@@ -14,16 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
-from launchkit.dispatch import (
-    config_counts,
-    feasibility,
-    requiring,
-    stores,
-    tuning,
-    tuning_options,
-)
+from launchkit.dispatch import config_counts, feasibility, permissions, stores
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.question import Question
+from launchkit.dispatch.tuning import one_key
+from launchkit.dispatch.tuning import options as tuning_options
 from launchkit.keys import KernelId
 from launchkit.store import ConfigStore, Found, Policies, Wanted
 from launchkit.store.lookup import KernelPolicies, NearIdentities
@@ -83,7 +78,7 @@ class StoredChoices:
             missed = NOT_LIVE if exact.record.pinned else INCOMPLETE
             return _Search(self._autotuner, question).choice(exact) or missed
         process = stores.active_policies()
-        policies = self._policies.over(process) if requiring.takes_hints() else Policies()
+        policies = self._policies.over(process) if permissions.takes_hints() else Policies()
         search = _Search(self._autotuner, question)
         choice = next(filter(None, map(search.choice, self._near(wanted, policies))), None)
         if choice is not None or not search.known:
@@ -128,7 +123,7 @@ class _Search:
             decided = decides(record, question.identities, self._method)
             if decided is not None:
                 return _choice(found, question, decided)
-        hints = _hints(found, question, self._method) if requiring.takes_hints() else ()
+        hints = _hints(found, question, self._method) if permissions.takes_hints() else ()
         tuned = next((each for each in hints if self._runs(each)), None)
         return None if tuned is None else _choice(found, question, tuned)
 
@@ -177,7 +172,7 @@ def _hints(found: Found, question: Question, method: str) -> Iterator[TunedConfi
     if winner in known:
         yield winner
     timed = (tuned for tuned in known if tuned.timed and tuned is not winner)
-    yield from sorted(timed, key=tuning.timing_of)
+    yield from sorted(timed, key=one_key.timing_of)
 
 
 def _choice(found: Found, question: Question, tuned: TunedConfig) -> StoredChoice:
@@ -185,7 +180,7 @@ def _choice(found: Found, question: Question, tuned: TunedConfig) -> StoredChoic
     inexact = (*found.inexact, "imported") if tuned.foreign else found.inexact
     results = found.record.results(tuned.method)
     timings = {
-        config: tuning.timing_of(results[identity])
+        config: one_key.timing_of(results[identity])
         for identity, config in live.items()
         if identity in results
     }

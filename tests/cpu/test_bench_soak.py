@@ -10,7 +10,7 @@ import typer
 
 from launchkit.benchmarks import soak
 from launchkit.benchmarks.soak_cases import CASES, SoakCase
-from launchkit.dispatch import counting
+from launchkit.dispatch import launch_counts
 from launchkit.errors import UsageError
 from launchkit.tools import bench_soak
 
@@ -21,7 +21,7 @@ PER_CASE = 21 * 30
 def document():
     with pytest.MonkeyPatch.context() as patch:
         # Other tests launched kernels of these names through the Python core, uncounted.
-        patch.setattr(counting, "_uncounted", set())
+        patch.setattr(launch_counts, "_uncounted", set())
         return soak.measure(launches=100 * PER_CASE)
 
 

@@ -33,7 +33,7 @@ from wide_kernels import CONFIGS, FITS, TOO_LARGE, too_large_for_this_gpu, tuned
 import launchkit
 from launchkit import hostonly, settings
 from launchkit.configs import TunedConfig
-from launchkit.dispatch import requiring
+from launchkit.dispatch import permissions
 from launchkit.dispatch.stores import use_store
 from launchkit.errors import UsageError
 from launchkit.store import MemoryStore
@@ -163,7 +163,7 @@ def test_choice_is_made_once_and_then_remembered():
 )
 def test_hint_is_tuned_where_hints_are_not_wanted_and_is_exact_from_then_on(move, options):
     store = store_of(move(tuned_record()))
-    with requiring.without_hints():
+    with permissions.without_hints():
         assert relaunched(store, times=TIMES, **options) == ([16, 32, 64], 32)
     assert relaunched(store, **options) == ([], 32)
     assert dict(launchkit.stats().configs.inexact) == {}

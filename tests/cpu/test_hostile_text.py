@@ -107,7 +107,7 @@ def test_what_the_command_line_logs_and_says_at_its_end_is_plain_text(tmp_path) 
 
 @pytest.mark.parametrize("command", ["warm", "tune"])
 def test_reasons_in_a_manifest_are_printed_in_plain_text(command, tmp_path, monkeypatch) -> None:
-    from launchkit.dispatch import offline_tuning, warming
+    from launchkit.dispatch.manifest import offline_tuning, warming
     from launchkit.tools import tune
 
     listed = ({"kernel": EVIL, "reason": EVIL},)

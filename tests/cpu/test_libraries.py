@@ -11,8 +11,8 @@ from triton.runtime.jit import KernelInterface
 import launchkit
 from launchkit import hostonly, jsonio
 from launchkit.benchmarks import libraries, library_ops, library_timing
-from launchkit.dispatch import counting
 from launchkit.dispatch import install as install_module
+from launchkit.dispatch import launch_counts
 from launchkit.errors import UsageError
 from launchkit.tools import bench_libraries
 
@@ -61,7 +61,7 @@ def test_operator_launches_fast_and_exactly_what_triton_launches(name, monkeypat
     for expected, found in both.pairs:
         assert len(expected[1]) == 1
         assert found == expected
-    counting.reset()
+    launch_counts.reset()
     with launchkit.count_launches():
         operator()
     counts = launchkit.stats()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launchkit import jsonio
-from launchkit.dispatch.manifest import (
+from launchkit.dispatch.manifest.document import (
     LIMIT_BYTES,
     Manifest,
     argument_text,

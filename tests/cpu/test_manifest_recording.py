@@ -16,8 +16,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import launchkit
 from launchkit import settings
-from launchkit.dispatch import launch_notes, manifest_recording
-from launchkit.dispatch.manifest import Manifest, dump, read_manifest
+from launchkit.dispatch import launch_notes
+from launchkit.dispatch.manifest import recording as manifest_recording
+from launchkit.dispatch.manifest.document import Manifest, dump, read_manifest
 from launchkit.errors import BadDocumentError, UsageError
 
 pytestmark = pytest.mark.usefixtures("host")

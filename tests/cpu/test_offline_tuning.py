@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 
 import launchkit
 from launchkit import settings
-from launchkit.dispatch import offline_tuning, triton_seam, tuning_worker
-from launchkit.dispatch.manifest import Manifest, read_manifest
-from launchkit.dispatch.offline_tuning import tune_manifest
-from launchkit.dispatch.workers import Step
+from launchkit.dispatch import triton_seam
+from launchkit.dispatch.manifest import offline_tuning, tuning_worker
+from launchkit.dispatch.manifest.document import Manifest, read_manifest
+from launchkit.dispatch.manifest.offline_tuning import tune_manifest
+from launchkit.dispatch.manifest.workers import Step
 from launchkit.errors import UsageError
 from launchkit.tools.cli import app
 
@@ -102,9 +103,9 @@ RUN = """
 import sys
 from manifests import session
 from launchkit.dispatch import triton_seam
-from launchkit.dispatch.manifest import read_manifest
-from launchkit.dispatch.offline_tuning import tune_manifest
-from launchkit.dispatch.workers import Step
+from launchkit.dispatch.manifest.document import read_manifest
+from launchkit.dispatch.manifest.offline_tuning import tune_manifest
+from launchkit.dispatch.manifest.workers import Step
 manifest, cache_dir, place = sys.argv[1:]
 with session(cache_dir):
     triton_seam.executes = lambda: True

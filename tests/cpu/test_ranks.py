@@ -20,8 +20,8 @@ from stored import RECORD
 
 import launchkit
 from launchkit.dispatch import triton_seam
-from launchkit.dispatch.rank_board import CHUNK_BYTES, SHORT_BYTES, Board
-from launchkit.dispatch.rank_store import RankStore
+from launchkit.dispatch.ranks.board import CHUNK_BYTES, SHORT_BYTES, Board
+from launchkit.dispatch.ranks.store import RankStore
 from launchkit.errors import AgreementError, NotAutotunedError, UsageError
 from launchkit.store import MemoryStore
 

@@ -12,7 +12,7 @@ from hinting import TIMES, another_n, elsewhere, store_of, tuned_record
 
 import launchkit
 from launchkit import hostonly, settings
-from launchkit.dispatch.requiring import tuning_allowed
+from launchkit.dispatch.permissions import tuning_allowed
 from launchkit.dispatch.stores import use_store
 from launchkit.errors import NotTunedError
 from launchkit.store import MemoryStore

@@ -15,7 +15,7 @@ import launchkit
 from launchkit import hostonly
 from launchkit.benchmarks.differential_cases import CASES
 from launchkit.benchmarks.differential_compare import compare
-from launchkit.dispatch import counting
+from launchkit.dispatch import launch_counts
 
 pytestmark = pytest.mark.usefixtures("each_core", "host")
 
@@ -52,7 +52,7 @@ def test_random_calls_launch_as_triton_does_and_need_triton_once_a_kind(name):
     if name not in UNKNOWN:
         # A guard that misses where it need not would run Triton more often.
         assert slow <= len(found.kinds) < SETS * 2 // 3
-        assert sum(row.through_triton.get(counting.FIRST, 0) for row in rows) == slow
+        assert sum(row.through_triton.get(launch_counts.FIRST, 0) for row in rows) == slow
 
 
 def with_another_launch(pair, change):

@@ -274,7 +274,7 @@ def test_processes_of_one_machine_ask_for_one_lease(service, tmp_path):
 
 
 def test_agreed_ranks_enter_the_fleets_flight_too(service):
-    from launchkit.dispatch.rank_store import RankStore
+    from launchkit.dispatch.ranks.store import RankStore
 
     host, other = Host(service), Host(service)
     ranks = RankStore(host.store, lambda kernel: True)

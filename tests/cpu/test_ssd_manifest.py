@@ -8,8 +8,8 @@ from ssd_cases import make_problem, pin_first_configs, scan_into_cache
 
 import launchkit
 from launchkit import hostonly
-from launchkit.dispatch.manifest import read_manifest
-from launchkit.dispatch.replaying import replay
+from launchkit.dispatch.manifest.document import read_manifest
+from launchkit.dispatch.manifest.replaying import replay
 from launchkit.kernels.ssd import tuning_arguments
 
 LENGTHS = (37, 64, 11)

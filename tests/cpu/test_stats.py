@@ -12,7 +12,7 @@ from threads import in_threads
 
 import launchkit
 from launchkit import settings
-from launchkit.dispatch import counting
+from launchkit.dispatch import launch_counts
 
 X = torch.empty(128)
 NAME = "sample_kernels.copy"
@@ -26,7 +26,7 @@ OP = f"{__name__}.copy_twice"
 @pytest.fixture(autouse=True)
 def from_nought(host, monkeypatch):
     # Other tests may have launched kernels of this name through the Python core, uncounted.
-    monkeypatch.setattr(counting, "_uncounted", set())
+    monkeypatch.setattr(launch_counts, "_uncounted", set())
     launchkit.stats(reset=True)
     yield
     launchkit.uninstall()
@@ -49,7 +49,7 @@ def reasons():
 def test_c_core_counts_fast_launches_without_being_asked(c_core):
     launch(plain(), 5, BLOCK=16)
     found = launchkit.stats()[NAME]
-    assert (found.fast, found.through_triton) == (4, {counting.FIRST: 1})
+    assert (found.fast, found.through_triton) == (4, {launch_counts.FIRST: 1})
 
 
 def test_frozen_launches_that_python_makes_are_counted_beside_those_of_c(c_core):
@@ -70,7 +70,7 @@ def test_c_core_counts_kernels_of_one_name_together_and_those_that_are_gone(c_co
 def test_python_core_counts_only_first_launches_where_nobody_asked_for_the_fast_ones(python_core):
     launch(plain(), 5, BLOCK=16)
     found = launchkit.stats()[NAME]
-    assert (found.fast, found.through_triton) == (None, {counting.FIRST: 1})
+    assert (found.fast, found.through_triton) == (None, {launch_counts.FIRST: 1})
 
 
 def test_fast_launches_of_the_python_core_are_counted_while_asked_for(python_core):
@@ -123,7 +123,7 @@ def test_launch_of_a_kernel_with_layers_is_counted_once(layers, each_core):
         for _ in range(4):
             launchkit.launch(kernel, (1,), X, X, 100)
     found = launchkit.stats()[NAME]
-    assert (found.fast, found.through_triton) == (3, {counting.FIRST: 1})
+    assert (found.fast, found.through_triton) == (3, {launch_counts.FIRST: 1})
 
 
 def test_reasons_are_told_apart(monkeypatch, each_core):
@@ -132,20 +132,20 @@ def test_reasons_are_told_apart(monkeypatch, each_core):
     monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", lambda metadata: None)
     launch(kernel, 2, BLOCK=16)
     monkeypatch.undo()
-    assert reasons() == {counting.FIRST: 1, "launch hook": 2}
+    assert reasons() == {launch_counts.FIRST: 1, "launch hook": 2}
 
 
 def test_config_with_a_pre_hook_is_a_reason():
     configs = [triton.Config({"BLOCK": b}, pre_hook=lambda args: None) for b in (16, 32)]
     launch(triton.autotune(configs, ["n"])(plain()), 3)
-    assert reasons() == {counting.PRE_HOOK: 3}
+    assert reasons() == {launch_counts.PRE_HOOK: 3}
 
 
 def test_key_that_cannot_be_stored_is_a_reason():
     kernel = triton.autotune(sample_kernels.configs(16, 32), ["stride"])(plain())
     for _ in range(2):
         launchkit.launch(kernel, (1,), X, X, 100, frozen())
-    assert reasons() == {counting.NO_CONFIG: 2}
+    assert reasons() == {launch_counts.NO_CONFIG: 2}
 
 
 def copy_twice(x, y):
@@ -164,7 +164,7 @@ def test_argument_of_an_unknown_type_is_a_reason():
     kernel = plain()
     for _ in range(2):
         launchkit.launch(kernel, (1,), X, X, frozen(), 3, BLOCK=16)
-    assert reasons() == {counting.ARGUMENTS: 2}
+    assert reasons() == {launch_counts.ARGUMENTS: 2}
 
 
 def test_kernels_left_out_are_a_reason():
@@ -174,14 +174,14 @@ def test_kernels_left_out_are_a_reason():
     )
     for _ in range(3):
         kernel[(1,)](X, X, 100, 3)
-    assert reasons() == {counting.EXCLUDED: 3}
+    assert reasons() == {launch_counts.EXCLUDED: 3}
 
 
 def test_switched_off_launchkit_is_a_reason(monkeypatch):
     monkeypatch.setenv("LAUNCHKIT_DISABLE", "1")
     settings.reload()
     launch(plain(), 2, BLOCK=16)
-    assert reasons() == {counting.DISABLED: 2}
+    assert reasons() == {launch_counts.DISABLED: 2}
 
 
 def test_failed_launch_is_not_counted():
@@ -214,7 +214,7 @@ def test_reset_starts_again_from_here(each_core):
     assert launchkit.stats(reset=True)[NAME].slow == 1
     assert len(launchkit.stats()) == 0
     launch(kernel, n=2**40, BLOCK=16)
-    assert reasons() == {counting.FIRST: 1}
+    assert reasons() == {launch_counts.FIRST: 1}
 
 
 def test_table_and_plain_data_hold_every_kernel_and_reason():
@@ -224,11 +224,11 @@ def test_table_and_plain_data_hold_every_kernel_and_reason():
     assert [line.split() for line in str(found).splitlines()] == [
         ["fast", "replayed", "Triton", "kernel"],
         ["2", "1", NAME],
-        ["1", *counting.FIRST.split()],
+        ["1", *launch_counts.FIRST.split()],
     ]
     assert found.as_dict() == {
         "kernels": [
-            {"kernel": NAME, "fast": 2, "replayed": 0, "through_triton": {counting.FIRST: 1}}
+            {"kernel": NAME, "fast": 2, "replayed": 0, "through_triton": {launch_counts.FIRST: 1}}
         ],
         "ops": [],
         "configs": NO_CONFIGS,

@@ -11,7 +11,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from launchkit import hostonly
 from launchkit.dispatch.layers import triton_run
-from launchkit.dispatch.tuning_accesses import Accesses, accesses, accesses_of
+from launchkit.dispatch.tuning.accesses import Accesses, accesses, accesses_of
 
 F, INT = torch.empty(64), torch.zeros(64, dtype=torch.int32)
 TABLE = torch.zeros(64, dtype=torch.int64)

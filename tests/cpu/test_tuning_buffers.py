@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchkit.dispatch import tuning_buffers as buffers
+from launchkit.dispatch.tuning import buffers
 
 DTYPES = [torch.uint8, torch.bool, torch.float16, torch.float32, torch.complex64, torch.int64]
 

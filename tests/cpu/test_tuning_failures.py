@@ -15,8 +15,9 @@ from triton.runtime.errors import OutOfResources, PTXASError
 import launchkit
 from launchkit.configs import Resource, TunedConfig, config_text, identify, needed
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch import tuning_failures, tuning_trials
 from launchkit.dispatch.stores import use_store
+from launchkit.dispatch.tuning import failures as tuning_failures
+from launchkit.dispatch.tuning import trials as tuning_trials
 from launchkit.errors import TuningFailedError, TuningStoppedError, UsageError
 from launchkit.store import MemoryStore
 

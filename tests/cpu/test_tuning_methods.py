@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import launchkit
 from launchkit import settings
-from launchkit.dispatch import tuning_methods, tuning_options
-from launchkit.dispatch.tuning_failures import CaptureFailedError
+from launchkit.dispatch.tuning import methods as tuning_methods
+from launchkit.dispatch.tuning import options as tuning_options
+from launchkit.dispatch.tuning.failures import CaptureFailedError
 
 pytestmark = pytest.mark.usefixtures("measuring")
 

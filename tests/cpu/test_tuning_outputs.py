@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import launchkit
 from launchkit.configs import config_text
-from launchkit.dispatch.tuning_outputs import MAX_GROUPS, OutputCheck, difference
+from launchkit.dispatch.tuning.outputs import MAX_GROUPS, OutputCheck, difference
 from launchkit.errors import ProtectionError, TuningFailedError
 
 pytestmark = pytest.mark.usefixtures("measuring")
@@ -257,7 +257,7 @@ def test_nan_equals_nan_and_infinity_itself_and_neither_anything_else():
 
 
 def test_large_outputs_are_compared_in_parts(monkeypatch):
-    monkeypatch.setattr("launchkit.dispatch.tuning_outputs.CHUNK", 7)
+    monkeypatch.setattr("launchkit.dispatch.tuning.outputs.CHUNK", 7)
     x = torch.randn(100)
     y = x.clone()
     y[[0, 6, 7, 50, 99]] += 3.0

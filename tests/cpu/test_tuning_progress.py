@@ -12,7 +12,7 @@ from benching import Bench, grid_of_block, kernel_with, launched_block, too_big
 import launchkit
 from launchkit import settings
 from launchkit.configs import TunedConfig, identify
-from launchkit.dispatch import tuning_progress
+from launchkit.dispatch.tuning import progress as tuning_progress
 
 pytestmark = pytest.mark.usefixtures("measuring")
 

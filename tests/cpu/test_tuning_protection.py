@@ -12,7 +12,8 @@ from executing import Executed, times
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import launchkit
-from launchkit.dispatch import tuning_buffers, tuning_protection
+from launchkit.dispatch.tuning import buffers as tuning_buffers
+from launchkit.dispatch.tuning import protection as tuning_protection
 from launchkit.errors import ProtectionError, UsageError
 
 pytestmark = pytest.mark.usefixtures("measuring")
@@ -155,7 +156,7 @@ def test_argument_that_hooks_restore_is_not_copied_again(monkeypatch):
 
 
 def test_kernel_whose_ir_is_not_understood_has_all_arguments_restored(monkeypatch):
-    monkeypatch.setattr("launchkit.dispatch.tuning_calls.accesses_of", lambda compiled: None)
+    monkeypatch.setattr("launchkit.dispatch.tuning.calls.accesses_of", lambda compiled: None)
     Executed(monkeypatch, copy)
     x, y = values(), values(seed=1)
     tuned(kernels.copies, x, y, 64)

@@ -16,8 +16,8 @@ from triton.runtime.jit import JITFunction, KernelInterface
 
 import launchkit
 from launchkit import hostonly, settings
-from launchkit.dispatch import counting
 from launchkit.dispatch import install as install_module
+from launchkit.dispatch import launch_counts
 from launchkit.errors import UsageError
 
 X = torch.empty(128)
@@ -221,7 +221,7 @@ def foreign_run(calls):
 def test_run_that_a_tool_replaced_before_sees_every_launch(host, monkeypatch):
     calls, kernel = [], plain()
     monkeypatch.setattr(JITFunction, "run", foreign_run(calls))
-    counting.reset()
+    launch_counts.reset()
     launchkit.install()
     for _ in range(3):
         kernel[(1,)](*ARGS, BLOCK=16)
@@ -279,7 +279,7 @@ class OwnRun(Autotuner):
 def test_subclass_with_a_run_of_its_own_keeps_it_and_is_counted(host):
     kernel = OwnRun(plain(), plain().arg_names, sample_kernels.configs(16, 64), ["n"], None, None)
     with installed() as runs:
-        counting.reset()
+        launch_counts.reset()
         for _ in range(4):
             compiled = kernel[(1,)](*ARGS)
         assert OwnRun.calls == 4

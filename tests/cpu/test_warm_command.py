@@ -8,7 +8,7 @@ import pytest
 from manifests import record, session
 from typer.testing import CliRunner
 
-from launchkit.dispatch.manifest import Manifest, dump
+from launchkit.dispatch.manifest.document import Manifest, dump
 from launchkit.errors import BadDocumentError, UsageError
 from launchkit.tools.cli import app
 

@@ -9,8 +9,9 @@ from manifests import LAUNCHES, X, first_launch, record, session
 
 import launchkit
 from launchkit import hostonly, settings
-from launchkit.dispatch import triton_seam, warm_workers, warming
-from launchkit.dispatch.manifest import Manifest, dump, read_manifest
+from launchkit.dispatch import triton_seam
+from launchkit.dispatch.manifest import warm_workers, warming
+from launchkit.dispatch.manifest.document import Manifest, dump, read_manifest
 from launchkit.errors import BadDocumentError, CaptureError, UsageError
 
 THROUGH_TRITON = {"a function", "a tuple", "a descriptor"}

@@ -6,7 +6,7 @@ import pytest
 
 import launchkit
 from launchkit.benchmarks import library_ops
-from launchkit.dispatch import counting
+from launchkit.dispatch import launch_counts
 
 pytest.importorskip("liger_kernel", reason="needs liger-kernel")
 pytest.importorskip("fla", reason="needs flash-linear-attention")
@@ -33,7 +33,7 @@ def test_outputs_and_gradients_have_the_same_bits_and_every_launch_is_fast(name)
     assert library_ops.equal(plain, again), "the operator itself gives other bits each time"
     launchkit.install()
     operator.prepare("cuda")()
-    counting.reset()
+    launch_counts.reset()
     with launchkit.count_launches():
         fast = operator.prepare("cuda")()
     assert library_ops.equal(plain, fast)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 import launchkit
-from launchkit.dispatch import tuning_methods
+from launchkit.dispatch.tuning import methods as tuning_methods
 
 
 @pytest.fixture(autouse=True)

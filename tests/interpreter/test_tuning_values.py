@@ -11,7 +11,7 @@ from executing import times
 
 import launchkit
 from launchkit.configs import identify
-from launchkit.dispatch import tuning
+from launchkit.dispatch.tuning import one_key as tuning
 from launchkit.keys import LaunchKey
 
 

@@ -49,7 +49,7 @@ class Rank:
     def launch(self, n: int = 64) -> int:
         return launched_block(self.kernel, n)
 
-    def agree(self, **options: Any) -> launchkit.dispatch.ranks.Agreement:
+    def agree(self, **options: Any) -> launchkit.dispatch.ranks.agreement.Agreement:
         return launchkit.agree_across_ranks([self.kernel], **{**LIMITS, **options})
 
     def stored(self) -> int:

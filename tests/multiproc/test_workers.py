@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launchkit.dispatch import workers
-from launchkit.dispatch.workers import Role, Step, run_jobs
+from launchkit.dispatch.manifest import workers
+from launchkit.dispatch.manifest.workers import Role, Step, run_jobs
 
 ECHO = "job_roles:echo"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launchkit.dispatch import tuning_calls
+from launchkit.dispatch.tuning import calls as tuning_calls
 
 
 class Executed:

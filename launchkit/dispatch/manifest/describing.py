@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from launchkit.dispatch import fingerprint
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import KernelParts, kernel_name, layers_of
-from launchkit.dispatch.manifest import (
+from launchkit.dispatch.manifest.document import (
     Argument,
     GridRecord,
     KernelPlace,

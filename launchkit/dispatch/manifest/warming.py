@@ -17,11 +17,11 @@ from typing import Any
 
 from launchkit import clock
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch import warm_workers
 from launchkit.dispatch.launcher import adopt
-from launchkit.dispatch.manifest import Entry, Manifest, entry_text, read_manifest
-from launchkit.dispatch.manifest_report import ManifestEntry, ManifestReport
-from launchkit.dispatch.replaying import CannotReplay, replay
+from launchkit.dispatch.manifest import warm_workers
+from launchkit.dispatch.manifest.document import Entry, Manifest, entry_text, read_manifest
+from launchkit.dispatch.manifest.replaying import CannotReplay, replay
+from launchkit.dispatch.manifest.report import ManifestEntry, ManifestReport
 from launchkit.errors import CaptureError, LaunchkitError, NotTunedError, UsageError
 
 _FAULTS = ("no stored config", "failed")

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from launchkit import settings
-from launchkit.dispatch import describing, launch_notes
+from launchkit.dispatch import launch_notes
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.describing import Indescribable
-from launchkit.dispatch.manifest import (
+from launchkit.dispatch.manifest import describing
+from launchkit.dispatch.manifest.describing import Indescribable
+from launchkit.dispatch.manifest.document import (
     LIMIT_BYTES,
     MAX_ENTRIES,
     Entry,

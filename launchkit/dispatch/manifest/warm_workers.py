@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from launchkit.configs import identify
-from launchkit.dispatch import requiring, workers
+from launchkit.dispatch import permissions
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launch_path import AutotunedLauncher
 from launchkit.dispatch.launcher import adopt
-from launchkit.dispatch.manifest import Entry
+from launchkit.dispatch.manifest import workers
+from launchkit.dispatch.manifest.document import Entry
+from launchkit.dispatch.manifest.replaying import replay
+from launchkit.dispatch.manifest.worker_main import Handler
+from launchkit.dispatch.manifest.workers import Step
 from launchkit.dispatch.plan import ConfigPin
-from launchkit.dispatch.replaying import replay
-from launchkit.dispatch.worker_main import Handler
-from launchkit.dispatch.workers import Step
 
 
 def compile_all(entries: Sequence[Entry], count: int) -> None:
@@ -33,7 +34,9 @@ def same_triton() -> tuple[Step, ...]:
     """Return what makes a worker compile as this process does, and to the same place."""
     active, cache_dir = seam.active_driver(), str(seam.knobs.cache.dir)
     if not getattr(active, "host_only", False):
-        return (Step("launchkit.dispatch.warm_workers:use_cache_dir", {"path": cache_dir}),)
+        return (
+            Step("launchkit.dispatch.manifest.warm_workers:use_cache_dir", {"path": cache_dir}),
+        )
     mode = {"arch": active.facts.arch, "devices": active.devices,
             "cache_dir": str(Path(cache_dir).parent)}  # fmt: skip
     return (Step("launchkit.hostonly:activate", mode),)
@@ -56,7 +59,7 @@ def _config(entry: Entry) -> list[dict[str, Any]] | None:
     launcher = adopt(found.kernel)
     if not isinstance(launcher, AutotunedLauncher):
         return None
-    with requiring.tuning_forbidden():
+    with permissions.tuning_forbidden():
         choice = launcher.choice(found.grid, found.args, found.kwargs)
     if choice is None:
         raise LookupError("Triton's Autotuner chooses")

@@ -6,7 +6,7 @@ import torch
 
 from launchkit.configs import Resource, TunedConfig
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.tuning_options import executes_on_cuda
+from launchkit.dispatch.tuning.options import executes_on_cuda
 from launchkit.errors import TuningStoppedError
 
 MAX_REASON = 2000

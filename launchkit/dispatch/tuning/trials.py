@@ -9,13 +9,11 @@ from typing import Any
 
 from launchkit.configs import ConfigIdentity, TunedConfig, config_text
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch import tuning_buffers as buffers
-from launchkit.dispatch import tuning_failures as failures
-from launchkit.dispatch import tuning_methods as methods
-from launchkit.dispatch.tuning_calls import ConfigCall
-from launchkit.dispatch.tuning_options import TuningOptions
-from launchkit.dispatch.tuning_outputs import OutputCheck
-from launchkit.dispatch.tuning_protection import Protection, poison
+from launchkit.dispatch.tuning import buffers, failures, methods
+from launchkit.dispatch.tuning.calls import ConfigCall
+from launchkit.dispatch.tuning.options import TuningOptions
+from launchkit.dispatch.tuning.outputs import OutputCheck
+from launchkit.dispatch.tuning.protection import Protection, poison
 from launchkit.errors import LaunchkitError, ProtectionError, TuningStoppedError
 
 

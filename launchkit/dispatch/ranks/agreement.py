@@ -1,7 +1,7 @@
 """``agree_across_ranks``: the ranks of a torch.distributed job launch with the same configs.
 
-On top of dispatch: rank_reports.py says what a rank knows, store/agreeing.py what follows from all
-reports, rank_board.py carries them, rank_store.py gives a missing key one owner. torch.distributed
+On top of dispatch: reports.py says what a rank knows, store/agreeing.py what follows from all
+reports, board.py carries them, store.py gives a missing key one owner. torch.distributed
 is imported when it is called.
 """
 
@@ -20,13 +20,13 @@ from typing import Any
 from launchkit.dispatch import stores
 from launchkit.dispatch.launch_path import Launcher
 from launchkit.dispatch.launcher import adopt, all_launchers
-from launchkit.dispatch.manifest import Entry, digest16, entry_text, read_manifest
-from launchkit.dispatch.rank_board import Board
-from launchkit.dispatch.rank_store import RankStore
-from launchkit.dispatch.rank_uniting import Round, UnlikeConfigs, unite
-from launchkit.dispatch.rank_world import World, world_of
-from launchkit.dispatch.replaying import CannotReplay, MakeArguments
-from launchkit.dispatch.tuning_worker import tune_entry
+from launchkit.dispatch.manifest.document import Entry, digest16, entry_text, read_manifest
+from launchkit.dispatch.manifest.replaying import CannotReplay, MakeArguments
+from launchkit.dispatch.manifest.tuning_worker import tune_entry
+from launchkit.dispatch.ranks.board import Board
+from launchkit.dispatch.ranks.store import RankStore
+from launchkit.dispatch.ranks.uniting import Round, UnlikeConfigs, unite
+from launchkit.dispatch.ranks.world import World, world_of
 from launchkit.errors import (
     AgreementError,
     NotAutotunedError,

@@ -7,8 +7,8 @@ from typing import Any
 
 from launchkit.dispatch.layers import triton_run
 from launchkit.dispatch.question import Arguments
-from launchkit.dispatch.tuning_accesses import Accesses, accesses_of
-from launchkit.dispatch.tuning_protection import Protection
+from launchkit.dispatch.tuning.accesses import Accesses, accesses_of
+from launchkit.dispatch.tuning.protection import Protection
 
 
 def named_arguments(autotuner: Any, config: Any, arguments: Arguments) -> dict[str, Any]:

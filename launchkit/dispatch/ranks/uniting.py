@@ -1,6 +1,6 @@
 """One round of agreement: all ranks report, unite what they know, and compare the result.
 
-Between rank_reports.py and ranks.py. Every rank computes the same result from the same messages.
+Between reports.py and agreement.py. Every rank computes the same result from the same messages.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Literal, TypeAlias
 from launchkit import jsonio
 from launchkit.configs import TunedRecord
 from launchkit.dispatch import op_plans
-from launchkit.dispatch import rank_reports as reports
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.dispatch.launch_path import Launcher
-from launchkit.dispatch.rank_board import Board
-from launchkit.dispatch.rank_store import RankStore
+from launchkit.dispatch.ranks import reports
+from launchkit.dispatch.ranks.board import Board
+from launchkit.dispatch.ranks.store import RankStore
 from launchkit.errors import AgreementError, UnfingerprintableError
 from launchkit.store.agreeing import Agreed, ConfigList, agree, config_digest
 

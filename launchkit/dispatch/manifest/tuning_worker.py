@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from launchkit import clock
-from launchkit.dispatch import config_counts, requiring
+from launchkit.dispatch import config_counts, permissions
 from launchkit.dispatch.launch_path import AutotunedLauncher
 from launchkit.dispatch.launcher import adopt
-from launchkit.dispatch.manifest import Entry
-from launchkit.dispatch.replaying import CannotReplay, MakeArguments, replay
+from launchkit.dispatch.manifest.document import Entry
+from launchkit.dispatch.manifest.replaying import CannotReplay, MakeArguments, replay
+from launchkit.dispatch.manifest.worker_main import Handler, found
 from launchkit.dispatch.stores import use_store
-from launchkit.dispatch.tuning_failures import broken_context
-from launchkit.dispatch.worker_main import Handler, found
+from launchkit.dispatch.tuning.failures import broken_context
 from launchkit.errors import LaunchkitError, NotTunedError
 
 _REASON_CHARACTERS = 4000
@@ -58,7 +58,7 @@ def _tune(entry: Entry, make: MakeArguments | None) -> str:
     if not isinstance(launcher, AutotunedLauncher) or len(launcher.parts.autotuner.configs) < 2:
         return "nothing to tune"
     try:
-        with requiring.tuning_forbidden(), requiring.without_hints():
+        with permissions.tuning_forbidden(), permissions.without_hints():
             launcher.choice(found.grid, found.args, found.kwargs)
     except NotTunedError:
         return _measure(launcher, entry, make)
@@ -68,7 +68,7 @@ def _tune(entry: Entry, make: MakeArguments | None) -> str:
 def _measure(launcher: AutotunedLauncher, entry: Entry, make: MakeArguments | None) -> str:
     found = replay(entry, launched=True, make=make)
     before = config_counts.snapshot().tunings
-    with requiring.tuning_allowed(), requiring.without_hints():
+    with permissions.tuning_allowed(), permissions.without_hints():
         launcher.choice(found.grid, found.args, found.kwargs)
     # Else another process has tuned the key meanwhile.
     return "stored" if config_counts.snapshot().tunings == before else "tuned"

@@ -17,9 +17,9 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.describing import config_digest, kernel_digest
 from launchkit.dispatch.layers import layers_of, take_apart
-from launchkit.dispatch.manifest import Argument, Entry, GridRecord, KernelPlace
+from launchkit.dispatch.manifest.describing import config_digest, kernel_digest
+from launchkit.dispatch.manifest.document import Argument, Entry, GridRecord, KernelPlace
 from launchkit.errors import UsageError
 
 HOLLOW_BYTES = 64 * 2**20

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launchkit import jsonio, settings
-from launchkit.dispatch.worker_main import LINE_LIMIT_BYTES
+from launchkit.dispatch.manifest.worker_main import LINE_LIMIT_BYTES
 from launchkit.errors import BadDocumentError
 
-_CODE = "import sys; sys.path[:] = {path!r}; from launchkit.dispatch.worker_main import main; main({fd})"
+_CODE = "import sys; sys.path[:] = {path!r}; from launchkit.dispatch.manifest.worker_main import main; main({fd})"
 _STOP_S = 10.0
 _STARTS = 2
 """Processes that a place gets to become ready; then its jobs are left to the others."""

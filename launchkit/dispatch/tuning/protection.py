@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from launchkit.dispatch import tuning_buffers as buffers
 from launchkit.dispatch.question import Arguments
-from launchkit.dispatch.tuning_accesses import Accesses
-from launchkit.dispatch.tuning_failures import BrokenContextError
-from launchkit.dispatch.tuning_options import Protect
+from launchkit.dispatch.tuning import buffers
+from launchkit.dispatch.tuning.accesses import Accesses
+from launchkit.dispatch.tuning.failures import BrokenContextError
+from launchkit.dispatch.tuning.options import Protect
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -17,12 +17,12 @@ from launchkit import clock
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.question import Arguments
-from launchkit.dispatch.tuning_calls import InputGuard, named_arguments
-from launchkit.dispatch.tuning_failures import BrokenContextError, CaptureFailedError
-from launchkit.dispatch.tuning_options import method_of, options_of, refuse_graph
-from launchkit.dispatch.tuning_progress import steps
-from launchkit.dispatch.tuning_protection import Protection
-from launchkit.dispatch.tuning_trials import Measured, Trials
+from launchkit.dispatch.tuning.calls import InputGuard, named_arguments
+from launchkit.dispatch.tuning.failures import BrokenContextError, CaptureFailedError
+from launchkit.dispatch.tuning.options import method_of, options_of, refuse_graph
+from launchkit.dispatch.tuning.progress import steps
+from launchkit.dispatch.tuning.protection import Protection
+from launchkit.dispatch.tuning.trials import Measured, Trials
 from launchkit.errors import TuningFailedError, UsageError
 from launchkit.keys import LaunchKey
 

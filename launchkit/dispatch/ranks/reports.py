@@ -1,6 +1,6 @@
 """What one rank tells the others: its devices, kernels, config lists, and the records it knows.
 
-Between the store and ranks.py. Records travel only where ranks differ; of all others a digest does.
+Between the store and uniting.py. Records travel only where ranks differ; of all others a digest does.
 """
 
 from __future__ import annotations

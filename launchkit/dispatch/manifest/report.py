@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from launchkit.dispatch.manifest import Unreplayable
+from launchkit.dispatch.manifest.document import Unreplayable
 
 
 @dataclass(frozen=True)

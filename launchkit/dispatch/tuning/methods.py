@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from launchkit.dispatch.tuning_failures import CaptureFailedError
-from launchkit.dispatch.tuning_options import EAGER, has_own_benchmark
+from launchkit.dispatch.tuning.failures import CaptureFailedError
+from launchkit.dispatch.tuning.options import EAGER, has_own_benchmark
 
 Call: TypeAlias = Callable[[], None]
 

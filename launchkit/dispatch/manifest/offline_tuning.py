@@ -14,10 +14,10 @@ import torch
 
 from launchkit import settings
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.manifest import Manifest, entry_text
-from launchkit.dispatch.manifest_report import ManifestEntry, ManifestReport
-from launchkit.dispatch.warm_workers import same_triton
-from launchkit.dispatch.workers import Role, Step, run_jobs
+from launchkit.dispatch.manifest.document import Manifest, entry_text
+from launchkit.dispatch.manifest.report import ManifestEntry, ManifestReport
+from launchkit.dispatch.manifest.warm_workers import same_triton
+from launchkit.dispatch.manifest.workers import Role, Step, run_jobs
 from launchkit.errors import UsageError
 from launchkit.store import MemoryStore, open_store
 
@@ -99,7 +99,7 @@ def tune_manifest(
     return TuneReport(tuple(done), manifest.unreplayable, manifest.dropped, kept_in)
 
 
-_WORKER = "launchkit.dispatch.tuning_worker"
+_WORKER = "launchkit.dispatch.manifest.tuning_worker"
 
 
 def _require_measuring() -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from launchkit.configs import TunedRecord
-from launchkit.dispatch.rank_board import Board
+from launchkit.dispatch.ranks.board import Board
 from launchkit.errors import AgreementError, BadDocumentError
 from launchkit.keys import KernelId
 from launchkit.store import ConfigStore, LayeredStore, MemoryStore, document, flights
