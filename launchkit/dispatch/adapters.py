@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.launch_path import AutotunedLauncher
+from launchkit.dispatch.autotuned_path import AutotunedLauncher
 from launchkit.dispatch.layers import (
     KernelParts,
     autotune_key,

@@ -108,9 +108,8 @@ def missed(reason: str) -> None:
 
 def tuning_seconds(record: TunedRecord) -> float:
     """Return how long the tuning of a record took: as it says, or the launches alone."""
-    known: float | None = getattr(record, "seconds", None)
-    if known is not None:
-        return known
+    if record.seconds is not None:
+        return record.seconds
     return sum((each.median_us or 0.0) * (each.reps or 0) for each in record.configs) / 1e6
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from launchkit.dispatch.autotuned_path import AutotunedLauncher
 from launchkit.dispatch.heuristic_path import apply_heuristics
-from launchkit.dispatch.launch_path import AutotunedLauncher
 from launchkit.dispatch.launcher import adopt
 from launchkit.errors import NotAutotunedError, UsageError
 from launchkit.store import Explanation

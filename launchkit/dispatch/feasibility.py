@@ -8,7 +8,7 @@ from typing import Any
 import triton
 
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.layers import triton_run
+from launchkit.dispatch.layers import named_arguments, triton_run
 from launchkit.dispatch.question import Arguments
 
 ERRORS: tuple[type[BaseException], ...] = (*seam.CONFIG_ERRORS, triton.CompilationError)
@@ -24,10 +24,8 @@ def obstacle(autotuner: Any, config: Any, arguments: Arguments) -> str | None:
     first, as before a launch: it may shape what is compiled.
     """
     args, kwargs = arguments
-    values = config.all_kwargs()
     if config.pre_hook is not None:
-        named = dict(zip(autotuner.arg_names, args, strict=False))
-        config.pre_hook({**named, **kwargs, **values})
+        config.pre_hook(named_arguments(autotuner, config, args, kwargs))
     passed = {**kwargs, **config.all_kwargs(), "grid": (1,), "warmup": True}
     try:
         _load(triton_run(autotuner.fn)(*args, **passed))

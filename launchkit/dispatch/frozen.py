@@ -17,15 +17,12 @@ from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.frozen_arguments import VaryingArgument, bind_varying, varying_argument
 from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan, named_params
 from launchkit.dispatch.grids import Grid
-from launchkit.dispatch.layers import kernel_name, take_apart
+from launchkit.dispatch.layers import kernel_name, shown_name, take_apart
 from launchkit.dispatch.native import extension, premises
 from launchkit.dispatch.native.entries import Frozen
 from launchkit.dispatch.native.layout import direct_layout
 from launchkit.dispatch.verify_frozen import verify_frozen
 from launchkit.errors import FrozenArgumentError, UsageError
-
-# Device types of DLPack.
-_CPU, _CUDA = 1, 2
 
 
 class FrozenLaunch(Frozen):
@@ -68,7 +65,7 @@ class FrozenLaunch(Frozen):
         self.kernel = kernel
         self.grid = tuple(grid) if isinstance(grid, list) else grid
         self.varying = varying
-        self.name = getattr(kernel, "declared_name", None) or kernel_name(kernel)
+        self.name = shown_name(kernel)
         self._given = (args, dict(kwargs))
         given = self._given_by_name()
         # First, since compiling takes its time; the rest have defaults.
@@ -85,7 +82,7 @@ class FrozenLaunch(Frozen):
         self._dims = self._fixed_dims()
         self._native = False
         self._prepare()
-        launcher.attend(self)
+        launcher.add_handle(self)
 
     def __repr__(self) -> str:
         how = f", an ordinary launch each time: {self.obstacle}" if self.obstacle else ""
@@ -133,8 +130,8 @@ class FrozenLaunch(Frozen):
         params = tuple(param[1:] for param in laid_out)
         varying = tuple((a.name, a.example, a.specialize, a.align) for a in self._arguments)
         heuristics = plan.heuristics_hold if plan.heuristics and self.varying else None
-        on_cuda = seam.device_source().tensors_on_cuda
-        device = (_CUDA if on_cuda else _CPU, on_cuda, plan.device)
+        source = seam.device_source()
+        device = (source.dlpack_type, source.tensors_on_cuda, plan.device)
         if not self._lay_out(
             plan.compiled, (*layout[:-1], params), varying, dict(plan.values), heuristics, device
         ):

@@ -14,18 +14,16 @@ from typing import Any
 
 from launchkit.dispatch import launch_counts, launch_notes
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.autotuned_path import AutotunedLauncher
 from launchkit.dispatch.heuristic_path import apply_heuristics
-from launchkit.dispatch.launch_path import AutotunedLauncher, TritonLauncher
+from launchkit.dispatch.launch_path import TritonLauncher
 from launchkit.dispatch.launcher import adopt
 from launchkit.dispatch.layers import KernelParts, take_apart
 from launchkit.dispatch.native.fronts import compile_function
-from launchkit.dispatch.native.guard import TENSORS
+from launchkit.dispatch.native.guard import TAKEN_BY_TRITON, TENSORS
 from launchkit.dispatch.native.launcher_text import launch_text
 from launchkit.dispatch.plan import LaunchPlan
 from launchkit.errors import UsageError
-
-# Triton binds these itself: such parameters cannot be passed by keyword.
-_TAKEN_BY_TRITON = {"self", "grid", "warmup"}
 
 
 class FrozenPlan:
@@ -182,7 +180,6 @@ def freeze_plan(
     if bound is None:
         return launch_counts.SIGNATURE
     compiled = seam.compiled_variant(parts.jit, (), {**bound[0], **bound[1]})
-    compiled = getattr(compiled, "result", lambda: compiled)()
     if type(compiled) is not seam.CompiledKernel:
         return launch_counts.NOT_COMPILED
     if compiled.metadata.target.backend != "cuda":
@@ -212,7 +209,7 @@ def _bind(
     parameters = jit.signature.parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     odd = kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD, Parameter.POSITIONAL_ONLY}
-    if odd or _TAKEN_BY_TRITON & parameters.keys():
+    if odd or TAKEN_BY_TRITON & parameters.keys():
         return None
     if Parameter.KEYWORD_ONLY in kinds and not seam.BINDS_KEYWORD_ONLY:
         return None

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
 from launchkit.dispatch.layers import KernelParts
 from launchkit.dispatch.native import extension, premises
-from launchkit.dispatch.native.fronts import MISS
+from launchkit.dispatch.native.fronts import compile_function
+from launchkit.dispatch.native.guard import generable
 
-_UNSET = type("Unset", (), {"__repr__": lambda self: "UNSET", "__slots__": ()})()
 _NOISE = {"RESUME", "NOP", "CACHE", "PRECALL", "NOT_TAKEN"}
-_OWN = {"self", "grid", "warmup"}
 
 
 def none_test(function: Any) -> tuple[str, bool] | None:
@@ -58,7 +57,7 @@ def heuristic_front(parts: KernelParts, below: Any) -> Callable[..., Any] | None
     names = list(parts.jit.arg_names)
     tests = _tests(parts.outer_heuristics, names)
     kinds = {p.kind for p in parts.jit.signature.parameters.values()}
-    if tests is None or kinds != {Parameter.POSITIONAL_OR_KEYWORD} or not _speakable(names):
+    if tests is None or kinds != {Parameter.POSITIONAL_OR_KEYWORD} or not generable(names):
         return None
     asked = [name for name in names if name not in tests]
     later = _supplied(parts) & set(asked)
@@ -114,10 +113,6 @@ def _tests(layers: Sequence[Any], names: list[str]) -> dict[str, tuple[str, bool
     return tests
 
 
-def _speakable(names: Iterable[str]) -> bool:
-    return all(name.isidentifier() and name[:2] != "__" and name not in _OWN for name in names)
-
-
 def _supplied(parts: KernelParts) -> set[str]:
     """Return the names that the layers below give."""
     configs = () if parts.autotuner is None else parts.autotuner.configs
@@ -162,13 +157,10 @@ def _generate(
     ]
     namespace = {
         "__below": below,
-        "__miss": MISS,
         "__tested": frozenset(tests),
-        "__unset": _UNSET,
         **layers,
         **{f"{name}_values": dict(layer.values) for name, layer in layers.items()},
     }
-    exec(compile("\n".join(lines), "<launchkit heuristics>", "exec"), namespace)
-    front: Callable[..., Any] = namespace["front"]
+    front = compile_function(lines, namespace, "front")
     front.__qualname__ = front.__name__ = parts.jit.__name__
     return front

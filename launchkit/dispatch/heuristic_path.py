@@ -10,8 +10,9 @@ from typing import Any
 
 from launchkit.dispatch import launch_notes, placing
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.autotuned_path import AutotunedLauncher, clash
 from launchkit.dispatch.heuristic_front import derived_values, heuristic_front
-from launchkit.dispatch.launch_path import AutotunedLauncher, Launcher, LaunchFn, clash
+from launchkit.dispatch.launch_path import Launcher, LaunchFn
 from launchkit.dispatch.layers import KernelParts
 from launchkit.dispatch.native.fronts import MISS
 from launchkit.dispatch.native.interface import Core
@@ -22,8 +23,7 @@ from launchkit.dispatch.verifying import compare_heuristics
 class HeuristicLauncher(AutotunedLauncher):
     """Launches of ``@triton.autotune`` above ``@triton.heuristics``.
 
-    A heuristic may read any argument and the config, so its values are computed at each
-    launch: first the config is looked up, then the inner kernel is launched with the values.
+    First the config is looked up, then the inner kernel is launched with the heuristics' values.
     """
 
     counts_fast = False  # the inner kernel's launcher does
@@ -50,7 +50,7 @@ class HeuristicLauncher(AutotunedLauncher):
         self, config: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         full = {**kwargs, **config.all_kwargs()}
-        apply_heuristics(self._parts.inner_heuristics, grid, args, full)
+        apply_heuristics(self.parts.inner_heuristics, grid, args, full)
         result = self._inner.direct(grid, *args, **full)
         if result is not MISS:
             return result
@@ -63,7 +63,7 @@ class HeuristicLauncher(AutotunedLauncher):
         self, choice: ConfigPin, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         config = choice.config
-        interpreted = not isinstance(self._parts.jit, seam.JITFunction)
+        interpreted = not isinstance(self.parts.jit, seam.JITFunction)
         if config.pre_hook is not None or interpreted or clash(config, kwargs):
             return super()._launch_chosen(choice, grid, args, kwargs)
         return self._launch_with(config, grid, args, kwargs)
@@ -74,7 +74,7 @@ class HeuristicLauncher(AutotunedLauncher):
         """Compile and load the variant of a config, and keep its plan; launch nothing."""
         self._run_pre_hook(choice.config, grid, args, kwargs)
         full = {**kwargs, **choice.config.all_kwargs()}
-        apply_heuristics(self._parts.inner_heuristics, grid, args, full)
+        apply_heuristics(self.parts.inner_heuristics, grid, args, full)
         self._inner.warm(grid, args, full)
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class HeuristicLauncher(AutotunedLauncher):
         plan = None if self._choices is None else self._choices.find(args, kwargs)
         if plan is not None:
             full = {**kwargs, **plan.config.all_kwargs()}
-            apply_heuristics(self._parts.inner_heuristics, grid, args, full)
+            apply_heuristics(self.parts.inner_heuristics, grid, args, full)
             self._inner.verify(grid, args, full)
 
 
@@ -100,7 +100,7 @@ class OuterHeuristicLauncher(Launcher):
         self.link(front or self._launch)
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        apply_heuristics(self._parts.outer_heuristics, grid, args, kwargs)
+        apply_heuristics(self.parts.outer_heuristics, grid, args, kwargs)
         return self._below.whole(grid, *args, **kwargs)
 
     def forget_plans(self) -> None:
@@ -114,14 +114,14 @@ class OuterHeuristicLauncher(Launcher):
     def warm(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compile and load what a launch would launch, and keep its plan; launch nothing."""
         full = dict(kwargs)
-        apply_heuristics(self._parts.outer_heuristics, grid, args, full)
+        apply_heuristics(self.parts.outer_heuristics, grid, args, full)
         self._below.warm(grid, args, full)
 
     def verify(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise VerifyError if the plan for these arguments is not what Triton would launch."""
         full = dict(kwargs)
-        apply_heuristics(self._parts.outer_heuristics, grid, args, full)
-        compare_heuristics(self.name, derived_values(self._parts, args, kwargs), full)
+        apply_heuristics(self.parts.outer_heuristics, grid, args, full)
+        compare_heuristics(self.name, derived_values(self.parts, args, kwargs), full)
         self._below.verify(grid, args, full)
 
 

@@ -179,11 +179,6 @@ def uninstall() -> None:
         _current = None
 
 
-def is_installed() -> bool:
-    """Tell whether ``install`` is in force."""
-    return _current is not None
-
-
 def install_in_vllm() -> None:
     """Install in a vLLM process: the entry point of vLLM's group of general plugins.
 

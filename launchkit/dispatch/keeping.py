@@ -47,7 +47,7 @@ def make_core(
         )
         for param in jit.params
     )
-    if not generable(params):
+    if not generable(param.name for param in params):
         return None
     native = extension.active() if len(params) <= MAX_PARAMS else None
     if native is not None:

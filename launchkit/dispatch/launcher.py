@@ -16,10 +16,10 @@ from torch.compiler import is_compiling
 from launchkit import settings
 from launchkit.dispatch import adapters, launch_counts
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.autotuned_path import AutotunedLauncher
 from launchkit.dispatch.grids import traceable
 from launchkit.dispatch.heuristic_path import HeuristicLauncher, OuterHeuristicLauncher
 from launchkit.dispatch.launch_path import (
-    AutotunedLauncher,
     JitLauncher,
     Launcher,
     LaunchFn,
@@ -201,7 +201,7 @@ def all_launchers() -> list[Launcher]:
         return [each for each in _launchers if isinstance(each, Launcher)]
 
 
-def attend(handle: Any) -> None:
+def add_handle(handle: Any) -> None:
     """Give a frozen handle the launch slot of now, and of later."""
     with _adoption_lock:
         handle.wrap(_slot)

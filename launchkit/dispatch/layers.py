@@ -67,6 +67,17 @@ def kernel_name(kernel: Any) -> str:
     )
 
 
+def declared_name(kernel: Any) -> str | None:
+    """Return the name that ``@autotuned`` was given for a kernel, or None."""
+    name: str | None = getattr(kernel, "declared_name", None)
+    return name
+
+
+def shown_name(kernel: Any) -> str:
+    """Return what a kernel is called in counts and messages."""
+    return declared_name(kernel) or kernel_name(kernel)
+
+
 def layers_of(kernel: Any) -> list[Any]:
     """Return a kernel's layers, outermost first and the jitted function last."""
     found = [kernel]
@@ -128,6 +139,14 @@ def _overrides(layer: Any, base: type, names: tuple[str, ...]) -> bool:
     ]
     on_itself = set(vars(layer)) - {"do_bench"}
     return any(name in on_itself or any(name in cls for cls in below) for name in names)
+
+
+def named_arguments(
+    autotuner: Any, config: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what Triton gives hooks: a launch's arguments by name, and the config's values."""
+    named = dict(zip(autotuner.arg_names, args, strict=False))
+    return {**named, **kwargs, **config.all_kwargs()}
 
 
 def labelled_autotune_key(

@@ -28,8 +28,6 @@ MAX_OP_PLANS = 512
 _LONGEST_WAIT = 64
 _REPLAYS = "replays"
 _all_plans: weakref.WeakSet[Any] = weakref.WeakSet()
-# Device types of DLPack.
-_CPU, _CUDA = 1, 2
 
 
 def planned(op: _OpT) -> _OpT:
@@ -172,9 +170,10 @@ class OpPlans:
             self.core.clear()
             self.core.count(reason or "the driver cannot be watched")
             return
-        device_type = _CUDA if source.tensors_on_cuda else _CPU
         found = self._native.WatchSet(*watches)
-        self.core.arm(found, source.device, source.stream, device_type, source.tensors_on_cuda)
+        self.core.arm(
+            found, source.device, source.stream, source.dlpack_type, source.tensors_on_cuda
+        )
 
     def _obstacle(self) -> str | None:
         if settings.current().disable:

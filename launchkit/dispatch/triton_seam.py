@@ -36,14 +36,10 @@ __all__ = [
     "triton_dtype",
 ]  # fmt: skip
 
-CONFIG_ERRORS: tuple[type[BaseException], ...] = tuple(
-    error
-    for error in (
-        triton_errors.OutOfResources,
-        CompileTimeAssertionFailure,
-        getattr(triton_errors, "PTXASError", None),
-    )
-    if error is not None
+CONFIG_ERRORS: tuple[type[BaseException], ...] = (
+    triton_errors.OutOfResources,
+    CompileTimeAssertionFailure,
+    *((triton_errors.PTXASError,) if hasattr(triton_errors, "PTXASError") else ()),
 )
 """What Triton's Autotuner counts as «this config does not fit»; anything else ends the tuning."""
 
@@ -232,6 +228,11 @@ class DeviceSource:
     tensors_on_cuda: bool
     """False: CPU tensors stand for the device's, as in host-only mode."""
 
+    @property
+    def dlpack_type(self) -> int:
+        """The device's type as DLPack numbers them: CUDA's or the CPU's."""
+        return 2 if self.tensors_on_cuda else 1
+
 
 def device_source() -> DeviceSource:
     """Return how the active driver tells the current device and stream."""
@@ -382,7 +383,8 @@ def used_globals(jit: Any) -> tuple[tuple[str, Any, dict[str, Any]], ...]:
 
 def compiled_variant(runner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the compiled kernel that Triton would launch, without launching it."""
-    return runner.run(*args, grid=(1,), warmup=True, **kwargs)
+    compiled = runner.run(*args, grid=(1,), warmup=True, **kwargs)
+    return getattr(compiled, "result", lambda: compiled)()  # waits for an asynchronous compilation
 
 
 def bound_arguments(jit: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

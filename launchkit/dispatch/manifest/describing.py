@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from launchkit.dispatch import fingerprint
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.layers import KernelParts, kernel_name, layers_of
+from launchkit.dispatch.layers import KernelParts, declared_name, layers_of, shown_name
 from launchkit.dispatch.manifest.document import (
     Argument,
     GridRecord,
@@ -37,7 +37,7 @@ class Indescribable(Exception):  # noqa: N818 - no error: it is listed
     """A launch that cannot be replayed; the text is the reason."""
 
 
-def locate(kernel: Any, parts: KernelParts, declared_name: str | None) -> KernelPlace:
+def locate(kernel: Any, parts: KernelParts) -> KernelPlace:
     """Return where a kernel can be imported from.
 
     Raises Indescribable where it cannot be: made inside a function, or in a script.
@@ -49,13 +49,12 @@ def locate(kernel: Any, parts: KernelParts, declared_name: str | None) -> Kernel
         layers = layers_of(_inside(home, qualname))
         found = [index for index, layer in enumerate(layers) if layer is kernel]
         if found:
-            name = declared_name or kernel_name(jit)
             return {
                 "module": module,
                 "qualname": qualname,
                 "layer": found[0],
-                "name": name,
-                "digest": kernel_digest(jit, declared_name),
+                "name": shown_name(kernel),
+                "digest": kernel_digest(kernel, jit),
             }
     raise Indescribable(
         f"no name of the module {module} stands for this kernel, as where one is made inside a "
@@ -63,10 +62,10 @@ def locate(kernel: Any, parts: KernelParts, declared_name: str | None) -> Kernel
     )
 
 
-def kernel_digest(jit: Any, declared_name: str | None) -> str | None:
+def kernel_digest(kernel: Any, jit: Any) -> str | None:
     """Return the digest of a kernel's identity, or None if it has none."""
     try:
-        return fingerprint.kernel_id(jit, declared_name).digest
+        return fingerprint.kernel_id(jit, declared_name(kernel)).digest
     except UnfingerprintableError:
         return None
 

@@ -241,9 +241,8 @@ def _find_place(launcher: Any) -> KernelPlace | Indescribable:
     reason = getattr(launcher, "reason", None)  # of a kernel that launches in its own way
     if reason is not None:
         return Indescribable(str(reason))
-    declared = getattr(launcher.kernel, "declared_name", None)
     try:
-        return describing.locate(launcher.kernel, launcher.parts, declared)
+        return describing.locate(launcher.kernel, launcher.parts)
     except Indescribable as error:
         return error
 

@@ -6,7 +6,6 @@ Everything that keeps it from working raises CannotReplay, with the reason for a
 from __future__ import annotations
 
 import ast
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import layers_of, take_apart
 from launchkit.dispatch.manifest.describing import config_digest, kernel_digest
 from launchkit.dispatch.manifest.document import Argument, Entry, GridRecord, KernelPlace
-from launchkit.errors import UsageError
+from launchkit.dispatch.manifest.worker_main import imported
+from launchkit.errors import LaunchkitError, UsageError
 
 HOLLOW_BYTES = 64 * 2**20
 """Where nothing is launched, larger tensors stand on less memory: some strides become 0."""
@@ -78,20 +78,17 @@ def resolve(place: KernelPlace) -> Any:
         jit = take_apart(kernel).jit
     except UsageError as error:
         raise CannotReplay(str(error)) from None
-    declared = getattr(kernel, "declared_name", None)
-    if place["digest"] not in (None, kernel_digest(jit, declared)):
+    if place["digest"] not in (None, kernel_digest(kernel, jit)):
         raise CannotReplay("the kernel has changed since it was recorded; record it again")
     return kernel
 
 
 def _imported(module: str, qualname: str) -> Any:
+    name = f"{module}:{qualname}"
     try:
-        found = importlib.import_module(module)
-        for name in qualname.split("."):
-            found = getattr(found, name)
+        return imported(name)
     except (Exception, SystemExit) as error:  # a script without a main guard may end itself
-        raise CannotReplay(f"{module}:{qualname} cannot be imported: {_said(error)}") from error
-    return found
+        raise CannotReplay(f"{name} cannot be imported: {_said(error)}") from error
 
 
 def _made(
@@ -265,6 +262,14 @@ class RecordedGrid:
 
 def _grid(record: GridRecord) -> Any:
     return RecordedGrid(record) if record["dims"] is None else tuple(record["dims"])
+
+
+def failure_text(error: Exception, limit: int) -> str:
+    """Return, in ``limit`` characters, why an entry could not be replayed, for a report."""
+    if isinstance(error, CannotReplay):
+        return str(error)
+    own = isinstance(error, LaunchkitError)
+    return (str(error) if own else f"{type(error).__name__}: {error}".strip())[:limit]
 
 
 def _said(error: BaseException) -> str:

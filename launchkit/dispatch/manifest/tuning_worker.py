@@ -9,14 +9,14 @@ import torch
 
 from launchkit import clock
 from launchkit.dispatch import config_counts, permissions
-from launchkit.dispatch.launch_path import AutotunedLauncher
+from launchkit.dispatch.autotuned_path import AutotunedLauncher
 from launchkit.dispatch.launcher import adopt
 from launchkit.dispatch.manifest.document import Entry
-from launchkit.dispatch.manifest.replaying import CannotReplay, MakeArguments, replay
-from launchkit.dispatch.manifest.worker_main import Handler, found
+from launchkit.dispatch.manifest.replaying import MakeArguments, failure_text, replay
+from launchkit.dispatch.manifest.worker_main import Handler, imported
 from launchkit.dispatch.stores import use_store
 from launchkit.dispatch.tuning.failures import broken_context
-from launchkit.errors import LaunchkitError, NotTunedError
+from launchkit.errors import NotTunedError
 
 _REASON_CHARACTERS = 4000
 
@@ -25,7 +25,7 @@ def make_handler(options: Mapping[str, Any]) -> Handler:
     """Return what tunes an entry, with the store and the user's hook that ``options`` name."""
     if options["store"] is not None:
         use_store(options["store"])
-    make: MakeArguments | None = None if options["make"] is None else found(options["make"])
+    make: MakeArguments | None = None if options["make"] is None else imported(options["make"])
 
     def handle(job: dict[str, Any]) -> dict[str, Any]:
         start_ns = clock.now_ns()
@@ -41,14 +41,10 @@ def tune_entry(entry: Entry, make: MakeArguments | None) -> tuple[str, str | Non
     """Tune one entry if the store does not have it; return its status, and why it failed."""
     try:
         return _tune(entry, make), None
-    except CannotReplay as reason:
-        return "failed", str(reason)
-    except LaunchkitError as error:
-        return "failed", str(error)[:_REASON_CHARACTERS]
     except Exception as error:  # noqa: BLE001 - of the kernel, the compiler, the hook, the driver
         if isinstance(error, torch.cuda.OutOfMemoryError):
             torch.cuda.empty_cache()
-        return "failed", f"{type(error).__name__}: {error}".strip()[:_REASON_CHARACTERS]
+        return "failed", failure_text(error, _REASON_CHARACTERS)
 
 
 def _tune(entry: Entry, make: MakeArguments | None) -> str:

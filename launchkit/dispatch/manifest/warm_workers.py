@@ -14,14 +14,16 @@ from typing import Any
 from launchkit.configs import identify
 from launchkit.dispatch import permissions
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.launch_path import AutotunedLauncher
+from launchkit.dispatch.autotuned_path import AutotunedLauncher
 from launchkit.dispatch.launcher import adopt
 from launchkit.dispatch.manifest import workers
 from launchkit.dispatch.manifest.document import Entry
-from launchkit.dispatch.manifest.replaying import replay
+from launchkit.dispatch.manifest.replaying import failure_text, replay
 from launchkit.dispatch.manifest.worker_main import Handler
 from launchkit.dispatch.manifest.workers import Step
 from launchkit.dispatch.plan import ConfigPin
+
+_REASON_CHARACTERS = 1000
 
 
 def compile_all(entries: Sequence[Entry], count: int) -> None:
@@ -75,7 +77,7 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
     try:
         _compile_one(request["entry"], request["config"])
     except Exception as error:  # noqa: BLE001 - the parent meets it again, and reports it
-        return {"error": f"{type(error).__name__}: {error}"[:1000]}
+        return {"error": failure_text(error, _REASON_CHARACTERS)}
     return {"error": None}
 
 

@@ -20,9 +20,9 @@ from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.launcher import adopt
 from launchkit.dispatch.manifest import warm_workers
 from launchkit.dispatch.manifest.document import Entry, Manifest, entry_text, read_manifest
-from launchkit.dispatch.manifest.replaying import CannotReplay, replay
+from launchkit.dispatch.manifest.replaying import failure_text, replay
 from launchkit.dispatch.manifest.report import ManifestEntry, ManifestReport
-from launchkit.errors import CaptureError, LaunchkitError, NotTunedError, UsageError
+from launchkit.errors import CaptureError, NotTunedError, UsageError
 
 _FAULTS = ("no stored config", "failed")
 
@@ -132,15 +132,11 @@ def _warm_one(entry: Entry) -> tuple[str, str | None]:
         try:
             found = replay(entry, launched=False)
             adopt(found.kernel).warm(found.grid or (1,), found.args, found.kwargs)
-        except CannotReplay as reason:
-            return "failed", str(reason)
         except NotTunedError as error:
             found, known = error.fields["reason"], error.fields["explanation"]
             return "no stored config", f"{found}. {known}"[:_REASON_CHARACTERS]
-        except LaunchkitError as error:
-            return "failed", str(error)[:_REASON_CHARACTERS]
         except Exception as error:  # noqa: BLE001 - of the compiler, of a heuristic, of the driver
-            return "failed", f"{type(error).__name__}: {error}".strip()[:_REASON_CHARACTERS]
+            return "failed", failure_text(error, _REASON_CHARACTERS)
     return ("compiled" if made else "loaded"), None
 
 

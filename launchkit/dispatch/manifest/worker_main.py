@@ -1,6 +1,7 @@
 """What a worker process runs: requests come in as lines of JSON, an answer goes out for each.
 
-The parent's end is workers.py. Knows no torch; what is asked for may. When the parent dies its pipe closes, and so does the worker.
+The parent's end is workers.py. Knows no torch; what is asked for may. When the
+parent dies its pipe closes, and so does the worker.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def main(answers_fd: int) -> None:
 
 def _set_up(setup: Mapping[str, Any]) -> Handler:
     for step in setup["prepare"]:
-        found(step["call"])(**step["options"])
-    handler: Handler = found(setup["role"])(setup["options"])
+        imported(step["call"])(**step["options"])
+    handler: Handler = imported(setup["role"])(setup["options"])
     return handler
 
 
-def found(name: str) -> Any:
+def imported(name: str) -> Any:
     """Return what ``module:qualname`` names.
 
     Raises what importing it raises, AttributeError and ValueError.

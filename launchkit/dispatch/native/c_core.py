@@ -19,8 +19,6 @@ from launchkit.dispatch.plan import ConfigPin, LaunchPlan
 
 # Flags of a parameter, as in core.h.
 _EXACT, _SPECIALIZED, _ALIGNED, _SUPPLIED = 1, 2, 4, 8
-# Device types of DLPack.
-_CPU, _CUDA = 1, 2
 # A dictionary and a key, as the core reads the current device.
 _FIRST_DEVICE = ({"device": 0}, "device")
 
@@ -135,7 +133,7 @@ class CCore:
                 watches,
                 _FIRST_DEVICE if one else source.device,
                 source.stream,
-                _CUDA if source.tensors_on_cuda else _CPU,
+                source.dlpack_type,
                 source.tensors_on_cuda and not one,
             )
 

@@ -8,7 +8,7 @@ and per autotune key its value. What is not listed here gets no plan and goes th
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ TENSORS = (torch.Tensor, torch.nn.Parameter)
 _INT_CLASSES_KEPT = 65536
 
 # Triton binds these itself, so for it they are arguments by position and errors by keyword.
-_TAKEN_BY_TRITON = {"self", "grid", "warmup"}
+TAKEN_BY_TRITON = {"self", "grid", "warmup"}
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,13 @@ def option_key(options: Mapping[str, Any]) -> tuple[Any, ...] | None:
     return None
 
 
-def generable(params: Sequence[ParamSpec]) -> bool:
-    """Tell whether code can be generated for these names: none may clash with its own or Triton's."""
+def generable(names: Iterable[str]) -> bool:
+    """Tell whether code can be generated for parameters of these names: none may clash with what
+    the code or Triton calls its own."""
     return all(
-        param.name.isidentifier()
-        and not keyword.iskeyword(param.name)
-        and param.name not in _TAKEN_BY_TRITON
-        and not param.name.startswith("__")
-        for param in params
+        name.isidentifier()
+        and not keyword.iskeyword(name)
+        and name not in TAKEN_BY_TRITON
+        and not name.startswith("__")
+        for name in names
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from launchkit.dispatch.tuning.failures import is_out_of_memory
 from launchkit.errors import ProtectionError
 
 logger = logging.getLogger("launchkit")
@@ -121,14 +122,6 @@ def save(kernel: str, each: ByteRange) -> SavedRange:
         if not is_out_of_memory(error):
             raise
         raise ProtectionError(kernel, memory.numel(), str(each.device)) from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory was short, on a GPU or on the host."""
-    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
-        return True
-    # What torch's allocator of host memory raises has no class of its own.
-    return type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)
 
 
 class Clones:

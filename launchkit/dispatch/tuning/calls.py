@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launchkit.dispatch.layers import triton_run
-from launchkit.dispatch.question import Arguments
+from launchkit.dispatch.layers import named_arguments, triton_run
 from launchkit.dispatch.tuning.accesses import Accesses, accesses_of
 from launchkit.dispatch.tuning.protection import Protection
-
-
-def named_arguments(autotuner: Any, config: Any, arguments: Arguments) -> dict[str, Any]:
-    """Return what hooks get: the launch's arguments by name, and the config's values."""
-    args, kwargs = arguments
-    positional = dict(zip(autotuner.arg_names, args, strict=False))
-    return {**positional, **kwargs, **config.all_kwargs()}
 
 
 class ConfigCall:
@@ -46,7 +38,7 @@ class ConfigCall:
         self._guard = InputGuard(autotuner)
         self._protection = protection
         self._outputs = outputs
-        self.named = named_arguments(autotuner, config, protection.arguments)
+        self.named = named_arguments(autotuner, config, args, kwargs)
         self.does: Accesses | None = None
         """What the kernel reads and writes; None where that is not known, or not asked."""
         self.launches = 0

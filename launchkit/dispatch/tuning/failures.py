@@ -60,8 +60,11 @@ def _lacked(error: BaseException) -> Resource | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory was short: what the config's measurement says nothing about."""
-    return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
+    """Tell whether memory was short, on a GPU or on the host, which says nothing about a config."""
+    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
+        return True
+    # What torch's allocator of host memory raises has no class of its own.
+    return type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)
 
 
 def broken_context() -> str | None:

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 from launchkit import clock
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, choose
 from launchkit.dispatch import triton_seam as seam
+from launchkit.dispatch.layers import named_arguments
 from launchkit.dispatch.question import Arguments
-from launchkit.dispatch.tuning.calls import InputGuard, named_arguments
+from launchkit.dispatch.tuning.calls import InputGuard
 from launchkit.dispatch.tuning.failures import BrokenContextError, CaptureFailedError
 from launchkit.dispatch.tuning.options import method_of, options_of, refuse_graph
 from launchkit.dispatch.tuning.progress import steps
@@ -189,7 +190,7 @@ def timing_of(tuned: TunedConfig) -> list[float]:
 
 def finish(autotuner: Any, config: Any, arguments: Arguments) -> None:
     """Reset what the kernel accumulates into, as Triton does between tuning and launch."""
-    InputGuard(autotuner).reset(named_arguments(autotuner, config, arguments))
+    InputGuard(autotuner).reset(named_arguments(autotuner, config, *arguments))
 
 
 def announce_choice(

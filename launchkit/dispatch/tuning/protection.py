@@ -17,7 +17,7 @@ import torch
 from launchkit.dispatch.question import Arguments
 from launchkit.dispatch.tuning import buffers
 from launchkit.dispatch.tuning.accesses import Accesses
-from launchkit.dispatch.tuning.failures import BrokenContextError
+from launchkit.dispatch.tuning.failures import BrokenContextError, is_out_of_memory
 from launchkit.dispatch.tuning.options import Protect
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Protection:
         try:
             clones = buffers.Clones(tensors)
         except (RuntimeError, MemoryError) as error:
-            if not buffers.is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             logger.info("%s: clones do not fit into memory; its arguments are copied", self._kernel)
             self._save(tensors)

@@ -113,7 +113,7 @@ class Trials:
             try:
                 check.add(place, outputs, weight)
             except (RuntimeError, MemoryError) as error:
-                if not buffers.is_out_of_memory(error):
+                if not failures.is_out_of_memory(error):
                     raise
                 size = sum(t.nbytes for tensors in outputs.values() for t in tensors)
                 raise ProtectionError(self._kernel, size, "its GPU") from error
