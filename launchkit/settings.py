@@ -1,7 +1,7 @@
 """The only reader of the environment. A leaf.
 
 The variables are read once, on first use; docs/environment.md lists them. ``reload()`` is
-for tests.
+for tests. A variable is declared once, in ``Settings``: its name, how it is read, what it means.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,11 @@ _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
 _DEVICE_POLICIES = ("exact", "compatible")
 _TOOLCHAIN_POLICIES = ("exact", "minor", "any")
+_MEASURES = ("eager", "eager+cold", "eager+warm", "graph", "graph+cold", "graph+warm")
+_PROFILE = re.compile(r"(launches|torch|samples@(?P<rate>[1-9]\d{0,5})):(?P<directory>.+)")
+
+HIDDEN = "(set)"
+"""What is shown of a secret."""
 
 
 @dataclass(frozen=True)
@@ -35,52 +40,11 @@ class ProfileRequest:
         return f"{self.how}{f'@{self.rate_hz}' if self.rate_hz else ''}:{self.directory}"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the environment said when it was read."""
+# -- how the text of a variable is read: a reader is given its name
 
-    disable: bool
-    """LAUNCHKIT_DISABLE: every launch is plain Triton."""
-    verify: bool
-    """LAUNCHKIT_VERIFY: every shortcut is compared with what Triton would launch."""
-    native: bool
-    """LAUNCHKIT_NATIVE: launches take the C core where there is one."""
-    measure: str | None
-    """LAUNCHKIT_MEASURE: how configs are timed where a kernel does not say; None is Triton's way."""
-    progress: bool
-    """LAUNCHKIT_PROGRESS: tuning shows its progress on a terminal."""
-    store: str | None
-    """LAUNCHKIT_STORE: where tuned configs are kept; None is the user's cache directory."""
-    service: str | None
-    """LAUNCHKIT_SERVICE: the config service behind the other places, as URL and namespace."""
-    service_token: str | None = field(repr=False)
-    """LAUNCHKIT_SERVICE_TOKEN: shown to that service, and to no other where it is named."""
-    service_key: str | None = field(repr=False)
-    """LAUNCHKIT_SERVICE_KEY: the secret that signs a team's records; unsigned ones do not count."""
-    service_timeout_ms: int
-    """LAUNCHKIT_SERVICE_TIMEOUT_MS: how long a launch waits for a lookup."""
-    service_lease_s: int
-    """LAUNCHKIT_SERVICE_LEASE_S: how long a key stays taken when who tunes it is killed."""
-    manifest: str | None
-    """LAUNCHKIT_MANIFEST: the file in which kinds of launches are recorded."""
-    device_policy: Literal["exact", "compatible"]
-    """LAUNCHKIT_DEVICE_POLICY: whose devices' tuned configs are used."""
-    toolchain_policy: Literal["exact", "minor", "any"]
-    """LAUNCHKIT_TOOLCHAIN_POLICY: which Tritons' tuned configs are used."""
-    require_tuned: bool
-    """LAUNCHKIT_REQUIRE_TUNED: a launch that would tune raises instead."""
-    install: bool | None
-    """LAUNCHKIT_INSTALL: install() when Triton is imported; None is neither asked nor refused."""
-    install_include: tuple[str, ...]
-    """LAUNCHKIT_INSTALL_INCLUDE: patterns of the kernels that LAUNCHKIT_INSTALL covers."""
-    install_exclude: tuple[str, ...]
-    """LAUNCHKIT_INSTALL_EXCLUDE: patterns of those that it leaves out."""
-    profile: ProfileRequest | None
-    """LAUNCHKIT_PROFILE: what `launchkit profile` asks of the processes that it starts."""
-    database: str | None = field(repr=False)
-    """LAUNCHKIT_DATABASE: the database of `launchkit serve`; None is a file of the user's."""
-    compiler: str | None
-    """CC: the C compiler; None is gcc, clang or cc, whichever is found."""
+
+def _text(name: str) -> str | None:
+    return os.environ.get(name) or None
 
 
 def _flag(name: str, default: str = "0") -> bool:
@@ -90,32 +54,62 @@ def _flag(name: str, default: str = "0") -> bool:
     return text in _TRUE
 
 
-def _choice(name: str, choices: tuple[str, ...]) -> str:
-    """Return one of ``choices``, the first of them where the variable says nothing."""
-    text = (os.environ.get(name) or choices[0]).strip().lower()
-    if text not in choices:
-        raise UsageError(
-            f"{name}={text!r} is none of {', '.join(choices)}. Set it to one of them.", name=name
-        )
-    return text
+def _on(name: str) -> bool:
+    return _flag(name, default="1")
 
 
-def _patterns(name: str) -> tuple[str, ...]:
-    parts = (part.strip() for part in os.environ.get(name, "").split(","))
-    return tuple(part for part in parts if part)
+def _flag_or_none(name: str) -> bool | None:
+    return _flag(name) if name in os.environ else None
 
 
-def _number(name: str, default: int, low: int, high: int) -> int:
-    text = os.environ.get(name, "").strip() or str(default)
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else low - 1
-    if not low <= number <= high:
-        raise UsageError(
-            f"{name}={text!r} is no whole number from {low} to {high}. Set it to one.", name=name
-        )
-    return number
+def _one_of(*choices: str, default: str | None) -> Callable[[str], str | None]:
+    def read(name: str) -> str | None:
+        text = os.environ.get(name, "").strip().lower()
+        if text and text not in choices:
+            raise UsageError(
+                f"{name}={text!r} is none of {', '.join(choices)}. Set it to one of them.",
+                name=name,
+            )
+        return text or default
+
+    return read
 
 
-_PROFILE = re.compile(r"(launches|torch|samples@(?P<rate>[1-9]\d{0,5})):(?P<directory>.+)")
+def _patterns(default: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    def read(name: str) -> tuple[str, ...]:
+        parts = (part.strip() for part in os.environ.get(name, "").split(","))
+        return tuple(part for part in parts if part) or default
+
+    return read
+
+
+def _number(default: int, low: int, high: int) -> Callable[[str], int]:
+    def read(name: str) -> int:
+        text = os.environ.get(name, "").strip() or str(default)
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else low - 1
+        if not low <= number <= high:
+            raise UsageError(
+                f"{name}={text!r} is no whole number from {low} to {high}. Set it to one.",
+                name=name,
+            )
+        return number
+
+    return read
+
+
+def _secret(least: int) -> Callable[[str], str | None]:
+    def read(name: str) -> str | None:
+        """Return a secret; what is wrong with one is told without it."""
+        text = os.environ.get(name, "").strip()
+        if text and not (text.isascii() and text.isprintable() and " " not in text):
+            raise UsageError(f"{name} is not one word of plain ASCII. Set it again.", name=name)
+        if text and len(text) < least:
+            raise UsageError(
+                f"{name} is shorter than {least} characters. Set a longer one.", name=name
+            )
+        return text or None
+
+    return read
 
 
 def _profile(name: str) -> ProfileRequest | None:
@@ -133,30 +127,76 @@ def _profile(name: str) -> ProfileRequest | None:
     return ProfileRequest(how, found["directory"], int(found["rate"] or 0))
 
 
-# The database's URL has its password.
-_SECRETS = {"LAUNCHKIT_SERVICE_TOKEN", "LAUNCHKIT_SERVICE_KEY", "LAUNCHKIT_DATABASE"}
-HIDDEN = "(set)"
-"""What is shown of a secret."""
+def _read_from(variable: str, read: Callable[[str], Any], *, secret: bool = False) -> Any:
+    """Declare a field of Settings; nothing is shown of a ``secret``."""
+    return field(repr=not secret, metadata={"variable": variable, "read": read, "secret": secret})
 
 
-def _secret(name: str, least: int) -> str | None:
-    """Return a secret; what is wrong with one is told without it."""
-    text = os.environ.get(name, "").strip()
-    if text and not (text.isascii() and text.isprintable() and " " not in text):
-        raise UsageError(f"{name} is not one word of plain ASCII. Set it again.", name=name)
-    if text and len(text) < least:
-        raise UsageError(f"{name} is shorter than {least} characters. Set a longer one.", name=name)
-    return text or None
+@dataclass(frozen=True)
+class Settings:
+    """What the environment said when it was read, a field for each variable."""
+
+    disable: bool = _read_from("LAUNCHKIT_DISABLE", _flag)
+    """Every launch is plain Triton."""
+    verify: bool = _read_from("LAUNCHKIT_VERIFY", _flag)
+    """Every shortcut is compared with what Triton would launch."""
+    native: bool = _read_from("LAUNCHKIT_NATIVE", _on)
+    """Launches take the C core where there is one."""
+    measure: str | None = _read_from("LAUNCHKIT_MEASURE", _one_of(*_MEASURES, default=None))
+    """How configs are timed where a kernel does not say; None is Triton's way."""
+    progress: bool = _read_from("LAUNCHKIT_PROGRESS", _on)
+    """Tuning shows its progress on a terminal."""
+    store: str | None = _read_from("LAUNCHKIT_STORE", _text)
+    """Where tuned configs are kept; None is the user's cache directory."""
+    service: str | None = _read_from("LAUNCHKIT_SERVICE", _text)
+    """The config service behind the other places, as URL and namespace."""
+    service_token: str | None = _read_from("LAUNCHKIT_SERVICE_TOKEN", _secret(1), secret=True)
+    """Shown to that service, and to no other where it is named."""
+    service_key: str | None = _read_from("LAUNCHKIT_SERVICE_KEY", _secret(16), secret=True)
+    """The secret that signs a team's records; unsigned ones do not count."""
+    service_timeout_ms: int = _read_from(
+        "LAUNCHKIT_SERVICE_TIMEOUT_MS", _number(500, low=1, high=60_000)
+    )
+    """How long a launch waits for a lookup."""
+    service_lease_s: int = _read_from("LAUNCHKIT_SERVICE_LEASE_S", _number(30, low=1, high=3600))
+    """How long a key stays taken when who tunes it is killed."""
+    manifest: str | None = _read_from("LAUNCHKIT_MANIFEST", _text)
+    """The file in which kinds of launches are recorded."""
+    device_policy: Literal["exact", "compatible"] = _read_from(
+        "LAUNCHKIT_DEVICE_POLICY", _one_of(*_DEVICE_POLICIES, default="exact")
+    )
+    """Whose devices' tuned configs are used."""
+    toolchain_policy: Literal["exact", "minor", "any"] = _read_from(
+        "LAUNCHKIT_TOOLCHAIN_POLICY", _one_of(*_TOOLCHAIN_POLICIES, default="exact")
+    )
+    """Which Tritons' tuned configs are used."""
+    require_tuned: bool = _read_from("LAUNCHKIT_REQUIRE_TUNED", _flag)
+    """A launch that would tune raises instead."""
+    install: bool | None = _read_from("LAUNCHKIT_INSTALL", _flag_or_none)
+    """install() when Triton is imported; None is neither asked nor refused."""
+    install_include: tuple[str, ...] = _read_from(
+        "LAUNCHKIT_INSTALL_INCLUDE", _patterns(default=("*",))
+    )
+    """Patterns of the kernels that LAUNCHKIT_INSTALL covers."""
+    install_exclude: tuple[str, ...] = _read_from(
+        "LAUNCHKIT_INSTALL_EXCLUDE", _patterns(default=())
+    )
+    """Patterns of those that it leaves out."""
+    profile: ProfileRequest | None = _read_from("LAUNCHKIT_PROFILE", _profile)  # noqa: RUF009 - a field
+    """What `launchkit profile` asks of the processes that it starts."""
+    # The database's URL has its password.
+    database: str | None = _read_from("LAUNCHKIT_DATABASE", _text, secret=True)
+    """The database of `launchkit serve`; None is a file of the user's."""
+    compiler: str | None = _read_from("CC", _text)
+    """The C compiler; None is gcc, clang or cc, whichever is found."""
 
 
-_MEASURES = ("eager", "eager+cold", "eager+warm", "graph", "graph+cold", "graph+warm")
+def _read() -> Settings:
+    return Settings(**{each.name: _value(each) for each in fields(Settings)})
 
 
-def _measure(name: str) -> str | None:
-    text = os.environ.get(name, "").strip().lower()
-    if text and text not in _MEASURES:
-        raise UsageError(f"{name}={text!r} is none of {', '.join(_MEASURES)}.", name=name)
-    return text or None
+def _value(declared: Field[Any]) -> Any:
+    return declared.metadata["read"](declared.metadata["variable"])
 
 
 def environment() -> dict[bytes, bytes]:
@@ -171,42 +211,6 @@ def environment() -> dict[bytes, bytes]:
 def variable(name: str) -> bytes:
     """Return the key that a variable has in ``environment()``."""
     return os.fsencode(name)
-
-
-# Field of Settings -> its variable, and how that is read.
-_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "disable": ("LAUNCHKIT_DISABLE", _flag),
-    "verify": ("LAUNCHKIT_VERIFY", _flag),
-    "native": ("LAUNCHKIT_NATIVE", lambda name: _flag(name, default="1")),
-    "measure": ("LAUNCHKIT_MEASURE", _measure),
-    "progress": ("LAUNCHKIT_PROGRESS", lambda name: _flag(name, default="1")),
-    "store": ("LAUNCHKIT_STORE", lambda name: os.environ.get(name) or None),
-    "service": ("LAUNCHKIT_SERVICE", lambda name: os.environ.get(name) or None),
-    "service_token": ("LAUNCHKIT_SERVICE_TOKEN", lambda name: _secret(name, 1)),
-    "service_key": ("LAUNCHKIT_SERVICE_KEY", lambda name: _secret(name, 16)),
-    "service_timeout_ms": (
-        "LAUNCHKIT_SERVICE_TIMEOUT_MS",
-        lambda name: _number(name, 500, 1, 60_000),
-    ),
-    "service_lease_s": ("LAUNCHKIT_SERVICE_LEASE_S", lambda name: _number(name, 30, 1, 3600)),
-    "manifest": ("LAUNCHKIT_MANIFEST", lambda name: os.environ.get(name) or None),
-    "device_policy": ("LAUNCHKIT_DEVICE_POLICY", lambda name: _choice(name, _DEVICE_POLICIES)),
-    "toolchain_policy": (
-        "LAUNCHKIT_TOOLCHAIN_POLICY",
-        lambda name: _choice(name, _TOOLCHAIN_POLICIES),
-    ),
-    "require_tuned": ("LAUNCHKIT_REQUIRE_TUNED", _flag),
-    "install": ("LAUNCHKIT_INSTALL", lambda name: _flag(name) if name in os.environ else None),
-    "install_include": ("LAUNCHKIT_INSTALL_INCLUDE", lambda name: _patterns(name) or ("*",)),
-    "install_exclude": ("LAUNCHKIT_INSTALL_EXCLUDE", _patterns),
-    "profile": ("LAUNCHKIT_PROFILE", _profile),
-    "database": ("LAUNCHKIT_DATABASE", lambda name: os.environ.get(name) or None),
-    "compiler": ("CC", lambda name: os.environ.get(name) or None),
-}
-
-
-def _read() -> Settings:
-    return Settings(**{field: read(name) for field, (name, read) in _READERS.items()})
 
 
 @dataclass(frozen=True)
@@ -224,14 +228,15 @@ class Variable:
 
 def variables() -> tuple[Variable, ...]:
     """Return every variable that launchkit reads; one with a bad value stops none of the others."""
-    return tuple(_variable(name, read) for name, read in _READERS.values())
+    return tuple(_variable(each) for each in fields(Settings))
 
 
-def _variable(name: str, read: Callable[[str], Any]) -> Variable:
-    text, hidden = os.environ.get(name), name in _SECRETS
+def _variable(declared: Field[Any]) -> Variable:
+    name, hidden = declared.metadata["variable"], declared.metadata["secret"]
+    text = os.environ.get(name)
     shown = HIDDEN if hidden and text else text
     try:
-        value = read(name)
+        value = _value(declared)
     except UsageError as error:
         return Variable(name, shown, None, str(error))
     return Variable(name, shown, HIDDEN if hidden and value else value, None)
@@ -239,7 +244,7 @@ def _variable(name: str, read: Callable[[str], Any]) -> Variable:
 
 def unknown_variables() -> tuple[str, ...]:
     """Return the variables named LAUNCHKIT_* that launchkit does not read, sorted."""
-    known = {name for name, _ in _READERS.values()}
+    known = {each.metadata["variable"] for each in fields(Settings)}
     return tuple(sorted(n for n in os.environ if n.startswith("LAUNCHKIT_") and n not in known))
 
 
