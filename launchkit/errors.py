@@ -148,12 +148,18 @@ class MixedDevicesError(LaunchkitError):
 
 
 class CaptureError(LaunchkitError):
-    """A launch would have to benchmark configs while its stream is being captured."""
+    """A launch would have to benchmark configs while its stream is being captured.
 
-    def __init__(self, kernel: str) -> None:
+    ``kernel`` is None where kernels were to be warmed during a capture.
+    """
+
+    def __init__(self, kernel: str | None) -> None:
         super().__init__(
-            f"{kernel} has no tuned config for these arguments, and tuning would break the CUDA "
-            "graph that is being captured. Launch it once with the same key values and dtypes "
+            "warming loads kernels, which would break the CUDA graph that is being captured. Warm "
+            "before the capture."
+            if kernel is None
+            else f"{kernel} has no tuned config for these arguments, and tuning would break the "
+            "CUDA graph that is being captured. Launch it once with the same key values and dtypes "
             "before the capture, or load a store that holds its config.",
             kernel=kernel,
         )
@@ -329,7 +335,7 @@ class ServiceError(StoreError):
     """The config service was asked on purpose, by a command say, and did not do it.
 
     Never reaches a launch. ``reason``: ``unreachable``, ``slow``, ``refused``, ``bad-answer``,
-    ``foreign`` or ``unsigned``, as in a miss; ``status``: of HTTP, where there was one;
+    ``foreign``, ``newer-schema`` or ``unsigned``, as in a miss; ``status``: of HTTP, where there was one;
     ``retry_after_s``: when it said to come back.
     """
 

@@ -55,7 +55,9 @@ def profile_launches(
     for name, number in (("samples_per_row", samples_per_row), ("sample_every", sample_every)):
         if type(number) is not int or not 0 < number < 2**31:
             raise UsageError(
-                f"{name}={number!r} is not a number of launches. Pass 1 or more.", **{name: number}
+                f"{name}={number!r} is not a number of launches. Pass 1 or more.",
+                option=name,
+                value=number,
             )
     background.give_way()
     if not _recording_lock.acquire(blocking=False):

@@ -29,6 +29,7 @@ MADE = [
     errors.HostOnlyError("no compiler", reason="no_compiler"),
     errors.MixedDevicesError("a.kernel", {"x_ptr": 0, "y_ptr": 1}),
     errors.CaptureError("a.kernel"),
+    errors.CaptureError(None),
     errors.NotTunedError("a.kernel", "n=1", "absent", "nothing is stored"),
     errors.TuningFailedError("a.kernel", {"BLOCK=1": "too big"}),
     errors.TuningStoppedError("a.kernel", "BLOCK=1", "an illegal memory access"),

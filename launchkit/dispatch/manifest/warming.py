@@ -90,7 +90,7 @@ def warm(
         raise UsageError("TRITON_INTERPRET is set: nothing is compiled. Unset it to warm.")
     seam.require_driver()
     if seam.is_capturing():
-        raise CaptureError("warm")
+        raise CaptureError(None)
     start_ns = clock.now_ns()
     done = tuple(_warmed(found.entries, _worker_count(workers), progress or _nobody))
     seconds = (clock.now_ns() - start_ns) / 1e9
