@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-import typer.main
 
 from launchkit import errors
 from launchkit.dispatch import choosing, counting, stored_choice
 from launchkit.service import answers, protocol
 from launchkit.store import base
-from launchkit.tools import cli
+from launchkit.tools import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
@@ -168,15 +167,17 @@ def test_errors_of_the_service_are_those_of_the_code():
     assert set(shown) == set(get_args(protocol.ErrorCode))
 
 
-def commands(command: object, path: str = "") -> set[str]:
+def commands_of(command: object, path: str) -> set[str]:
     """Every command that can be given, as the table writes it."""
     found: set[str] = set()
     for name, inner in getattr(command, "commands", {}).items():
-        found |= commands(inner, f"{path} {name}".strip())
+        found |= commands_of(inner, f"{path} {name}")
     alone = not found or path == "serve"
     return found | ({path} if alone else set())
 
 
 def test_every_command_has_its_exit_codes():
-    shown = named("Exit codes")
-    assert sorted(shown) == sorted(commands(typer.main.get_command(cli.app)))
+    known = {
+        each for name in commands.COMMANDS for each in commands_of(commands.imported(name), name)
+    }
+    assert sorted(named("Exit codes")) == sorted(known)
