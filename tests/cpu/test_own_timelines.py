@@ -133,3 +133,14 @@ def test_a_profile_without_the_recorders_share_is_read_as_the_first_ones_were(tm
     lasted = {part["name"]: part["length_ns"] for part in document["ranges"]}
     step = timeline.ranges.filter(name="step")
     assert (step["end_ns"] - step["start_ns"]).to_list() == lasted["step"]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_first_launch_of_a_sample_is_not_cold_as_it_may_be_any(every, tmp_path):
+    kernel = known()
+    with profile_launches(sample_every=every) as profile:
+        launch(kernel, 100)
+    profile.save(tmp_path / "p.json")
+    found = analyse(read_timeline(tmp_path / "p.json"))
+    assert found.calls.height > 10
+    assert found.cold.height == (1 if every == 1 else 0)

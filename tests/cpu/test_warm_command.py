@@ -52,7 +52,9 @@ def test_what_is_not_ready_is_exit_code_1_and_named(manifest, tmp_path):
 
 def test_bad_use_is_an_error_that_says_what_to_do(manifest, tmp_path):
     with session(tmp_path):
-        assert isinstance(run(tmp_path / "none.json").exception, FileNotFoundError)
+        missing = run(tmp_path / "none.json").exception
+        assert isinstance(missing, UsageError)
+        assert f"LAUNCHKIT_MANIFEST={tmp_path}/none.json launchkit run" in str(missing)
         assert isinstance(run(manifest, "--workers", "-1").exception, UsageError)
         manifest.write_text("{}")
         assert isinstance(run(manifest).exception, BadDocumentError)

@@ -250,7 +250,8 @@ VIEWS = (
     ),
     View(
         "cold", "Cold launches",
-        "µs; the first launch of a kernel loads or compiles it. They are not in the steady figures.",
+        "µs; what loads or compiles, and each kernel's first launch in the capture. They are not in "
+        "the steady figures.",
         (
             Column("kernel", lambda row: row["kernel"] or row["name"], "text", folds=True),
             Column("took", _of("cold_ns")), Column("loading", _of("loading_ns"), room=160),

@@ -81,7 +81,8 @@ def analyse(timeline: Timeline, *, step_range: str | None = None) -> Analysis:
     if timeline.source.format == "py-spy":
         timeline = samples.without_times(timeline)
     linked = link(timeline)
-    calls = cold.mark_cold(stalls.with_stalls(linked), linked.overheads)
+    sampled = timeline.source.calibration.get("sample_every", 1) > 1
+    calls = cold.mark_cold(stalls.with_stalls(linked), linked.overheads, sampled=sampled)
     # What needs the calls alone comes first and gaps last, so that their memory does not add up.
     of_calls = {
         "kernels": kernel_table(linked, calls),

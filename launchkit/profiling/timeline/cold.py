@@ -16,17 +16,20 @@ LOADING = ("jit", "lazy_loading", "module_loading")
 _HELD = 10
 
 
-def mark_cold(calls: pl.DataFrame, overheads: pl.DataFrame) -> pl.DataFrame:
+def mark_cold(
+    calls: pl.DataFrame, overheads: pl.DataFrame, *, sampled: bool = False
+) -> pl.DataFrame:
     """Return ``calls`` (of ``stalls.with_stalls``) with ``loading_ns``, ``first`` and ``cold``.
 
     ``loading_ns`` is how much of the call the driver compiled or loaded; ``first`` marks the
-    first launch of a kernel in its process. A kernel that no GPU work names is known by the call.
+    first launch of a kernel in its process: none where launches are ``sampled``, whose first is
+    any. A kernel that no GPU work names is known by the call.
     """
     loads = unions(overheads.filter(pl.col("kind").cast(pl.String).is_in(LOADING)), "lane")
     loading = covered_between(calls, loads, "lane", "start_ns", "end_ns").alias("loading_ns")
     named = calls.with_columns(loading, kernel=kernel_name())
     launch = pl.col("launches") > 0
-    known = launch & pl.col("kernel").is_not_null()
+    known = launch & pl.col("kernel").is_not_null() & pl.lit(not sampled)
     full = pl.coalesce("full_kernel", "kernel")
     earliest = pl.when(known).then("start_ns").min().over("process", full)
     first = (known & (pl.col("start_ns") == earliest)).fill_null(False)
