@@ -24,7 +24,6 @@ NOT_YET = {
     "docs/operations.md",
     "docs/profiling.md",
     "docs/reading-timelines.md",
-    "docs/serving.md",
     "docs/timelines.md",
 }
 # First lines of the blocks that no test runs (`other`), by document.
