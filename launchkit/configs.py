@@ -9,12 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain, encode_value
 
 IMPORTED = "imported:"
 """How the method of a result begins that another program's file gave; then come its format's name
 and, where the file tells, how that program measured."""
+
+Identity: TypeAlias = tuple[KernelId, DeviceId, Toolchain, LaunchKey]
+"""What a record is for; a store holds one record per identity."""
 
 ConfigIdentity: TypeAlias = tuple[KeyValue, ...]
 """Every keyword value of a Triton config, sorted by name. Hooks are not part of it."""
@@ -29,6 +33,11 @@ def identify(all_kwargs: Mapping[str, object]) -> ConfigIdentity:
     """
     values = [encode_value(name, value) for name, value in all_kwargs.items()]
     return tuple(sorted(values, key=lambda value: value.name))
+
+
+def config_digest(values: Iterable[KeyValue]) -> str:
+    """Return 16 hex digits that stand for a config's values: between ranks, and in manifests."""
+    return jsonio.digest([[value.name, value.type, value.value] for value in values])[:16]
 
 
 def config_text(config: ConfigIdentity) -> str:
@@ -197,9 +206,15 @@ class TunedRecord:
             )
 
     @property
-    def identity(self) -> tuple[KernelId, DeviceId, Toolchain, LaunchKey]:
-        """What the record is for; a store holds one record per identity."""
+    def identity(self) -> Identity:
+        """What the record is for."""
         return (self.kernel, self.device, self.toolchain, self.key)
+
+    @property
+    def sort_key(self) -> tuple[str, ...]:
+        """The identity as text, by which records stand in bundles and lock files."""
+        kernel, device = self.kernel, self.device
+        return (kernel.name, kernel.digest, device.slug, self.key.digest, self.toolchain.text)
 
     def _winner(self) -> TunedConfig | None:
         methods = [self.chosen_method] if self.chosen_method else [t.method for t in self.configs]

@@ -6,6 +6,7 @@ What passes here has none of these: bad input raises, it is never mended.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -13,11 +14,16 @@ import re
 import stat
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import orjson
 
 from launchkit.errors import BadDocumentError, UsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+ModelT = TypeVar("ModelT")
 
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -37,6 +43,14 @@ def dumps_compact(obj: object) -> bytes:
     Raises UsageError as ``dumps`` does.
     """
     return _dump(obj, orjson.OPT_SORT_KEYS)
+
+
+def digest(obj: object) -> str:
+    """Return the sha256 of the canonical spelling of ``obj``, as 64 hex digits.
+
+    Raises UsageError as ``dumps`` does.
+    """
+    return hashlib.sha256(dumps_compact(obj)).hexdigest()
 
 
 def dumps_in_order(obj: object) -> bytes:
@@ -89,7 +103,7 @@ def loads_python(data: bytes, *, source: str, limit_bytes: int, depth: int = 32)
         raise BadDocumentError(source, "it is nested too deeply") from None
     except ValueError as error:
         raise BadDocumentError(source, f"it is not valid JSON ({error})") from None
-    _refuse_depth(parsed, source, depth)
+    refuse_depth(parsed, source=source, depth=depth)
     return parsed
 
 
@@ -218,6 +232,30 @@ class _Scan:
         return size
 
 
+def refuse_depth(parsed: object, *, source: str, depth: int) -> None:
+    """Raise BadDocumentError for what is nested beyond ``depth`` levels."""
+    level = [parsed]
+    for _ in range(depth):
+        level = [inner for item in level for inner in _inside(item)]
+    if level:
+        raise BadDocumentError(source, f"it is nested beyond {depth} levels")
+
+
+def validated(adapter: TypeAdapter[ModelT], parsed: object, *, source: str) -> ModelT:
+    """Return what was parsed as a pydantic model has it.
+
+    Raises BadDocumentError with the first thing that does not fit, and where it stands.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return adapter.validate_python(parsed)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in found["loc"]) or "document"
+        raise BadDocumentError(source, f"{place}: {' '.join(found['msg'].split())}") from None
+
+
 def read_limited(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     """Return the content of a regular file of at most ``limit_bytes``.
 
@@ -277,14 +315,6 @@ def _refuse_size(data: bytes, source: str, limit_bytes: int) -> None:
         raise BadDocumentError(source, f"it has {len(data)} bytes, more than {limit_bytes}")
     if not data.strip():
         raise BadDocumentError(source, "it is empty")
-
-
-def _refuse_depth(parsed: object, source: str, depth: int) -> None:
-    level = [parsed]
-    for _ in range(depth):
-        level = [inner for item in level for inner in _inside(item)]
-    if level:
-        raise BadDocumentError(source, f"it is nested beyond {depth} levels")
 
 
 def _inside(item: object) -> Iterable[object]:

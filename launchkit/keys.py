@@ -157,7 +157,7 @@ class LaunchKey:
         """sha256 of the key's canonical JSON, as hex; computed once."""
         if not self._digest:
             values = [[value.name, value.type, value.value] for value in self.values]
-            self._digest.append(_sha256({"dtypes": self.dtypes, "values": values}))
+            self._digest.append(jsonio.digest({"dtypes": self.dtypes, "values": values}))
         return self._digest[0]
 
     @property
@@ -184,6 +184,11 @@ class KernelId:
             raise UsageError(
                 f"{self.name!r} cannot name a kernel. Give it a plain, non-empty name."
             )
+
+    @property
+    def function(self) -> str:
+        """The last part of the name: what the kernel's function is called."""
+        return self.name.rpartition(".")[2]
 
     @property
     def slug(self) -> str:
@@ -223,15 +228,9 @@ class DeviceId:
         return (self.backend, self.arch, self.shared_bytes)
 
     @property
-    def mig(self) -> str | None:
-        """The MIG profile that the name ends with, such as 1g.10gb; None for a whole GPU."""
-        _, found, profile = self.name.partition(" MIG ")
-        return profile if found else None
-
-    @property
     def slug(self) -> str:
         """The device's directory name: distinct for distinct identities."""
-        return f"{_plain(self.name)}-{_plain(self.arch)}-{_sha256(asdict(self))[:8]}"
+        return f"{_plain(self.name)}-{_plain(self.arch)}-{jsonio.digest(asdict(self))[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +332,3 @@ def _safe(name: str) -> str:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.\-]+", "_", name).lstrip(".-")[:60]
-
-
-def _sha256(obj: object) -> str:
-    return hashlib.sha256(jsonio.dumps_compact(obj)).hexdigest()

@@ -2,17 +2,23 @@
 
 The rules, so that every rank comes to the same result from the same reports: a pinned choice goes
 first, then the choice of the lowest rank that has measured one, then one that has no time; timings
-of unlike ranks are never compared. A choice counts only where every rank that uses the kernel has that config and none saw it fail.
+of unlike ranks are never compared. A choice counts only where every rank that uses the kernel has
+that config and none saw it fail.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launchkit import jsonio
-from launchkit.configs import IMPORTED, ConfigIdentity, TunedConfig, TunedRecord, choose
+from launchkit.configs import (
+    IMPORTED,
+    ConfigIdentity,
+    TunedConfig,
+    TunedRecord,
+    choose,
+    config_digest,
+)
 
 IN_USE = f"{IMPORTED}in use by a rank"
 """The method of a choice that a process launches with and did not measure."""
@@ -36,12 +42,6 @@ class Agreed:
 
     record: TunedRecord | None
     complete: bool
-
-
-def config_digest(config: ConfigIdentity) -> str:
-    """Return 16 hex digits that stand for a config in messages between ranks."""
-    parts = [[value.name, value.type, value.value] for value in config]
-    return hashlib.sha256(jsonio.dumps_compact(parts)).hexdigest()[:16]
 
 
 def agree(records: Mapping[int, TunedRecord], lists: Mapping[int, ConfigList | None]) -> Agreed:

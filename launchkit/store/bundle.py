@@ -15,6 +15,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,7 +55,7 @@ def dump(records: Iterable[TunedRecord], *, compress: bool = False) -> bytes:
 
 
 def _packed(records: Iterable[TunedRecord], compress: bool) -> tuple[bytes, str]:
-    ordered = sorted(_once(records), key=_place)
+    ordered = sorted(_once(records), key=attrgetter("sort_key"))
     body = b"".join(_line(record) for record in ordered)
     digest = _sha256(body)
     head = {"launchkit_bundle": SCHEMA, "entries": len(ordered), "sha256": digest}
@@ -118,15 +119,10 @@ def parse(
     return Bundle(tuple(records), digest, tuple(broken), damage)
 
 
-def _place(record: TunedRecord) -> tuple[str, ...]:
-    kernel, device = record.kernel, record.device
-    return (kernel.name, kernel.digest, device.slug, record.key.digest, record.toolchain.text)
-
-
 def _line(record: TunedRecord) -> bytes:
     plain = replace(record, pinned=False)
     body = document.to_object(ConfigDocument(record.kernel, record.device, (plain,)))
-    digest = _sha256(jsonio.dumps_compact(body))
+    digest = jsonio.digest(body)
     return jsonio.dumps_compact({"document": body, "sha256": digest}) + b"\n"
 
 
@@ -205,7 +201,7 @@ def _entry(line: bytes, source: str) -> TunedRecord:
     if not isinstance(raw, dict) or raw.keys() != {"document", "sha256"}:
         raise BadDocumentError(source, "it is not an entry")
     try:
-        digest = _sha256(jsonio.dumps_compact(raw["document"]))
+        digest = jsonio.digest(raw["document"])
     except LaunchkitError as error:
         raise BadDocumentError(source, str(error)) from None
     if digest != raw["sha256"]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launchkit.configs import TunedRecord, config_text
 from launchkit.errors import BadDocumentError
-from launchkit.store import collect
+from launchkit.store import document
 from launchkit.store.base import ConfigStore, StoreHealth
 from launchkit.store.comparing import changed_winner
 from launchkit.store.directory import DirectoryStore
@@ -99,4 +99,4 @@ def _placed_records(store: ConfigStore) -> Iterator[tuple[Path | None, TunedReco
             continue
         for path in layer.paths():
             with suppress(BadDocumentError, OSError):  # told as broken, or gone
-                yield from ((path, record) for record in collect.load(path).records)
+                yield from ((path, record) for record in document.read(path).records)

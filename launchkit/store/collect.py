@@ -15,7 +15,6 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from launchkit import jsonio
 from launchkit.configs import TunedRecord
 from launchkit.errors import BadDocumentError, UsageError
 from launchkit.store import document, files
@@ -140,17 +139,12 @@ def _records(path: Path, now_s: float) -> Iterator[Waste]:
     """Yield every record of a document, with no reason yet to remove it."""
     try:
         status = os.stat(path)
-        loaded = load(path)
+        loaded = document.read(path)
     except (BadDocumentError, OSError):
         return
     share = status.st_size // max(1, len(loaded.records))
     for record in loaded.records:
         yield Waste(path, record, "", now_s - _tuned_s(record, status.st_mtime), share)
-
-
-def load(path: Path) -> ConfigDocument:
-    """Return a file's document; BadDocumentError or OSError where that is impossible."""
-    return document.parse(jsonio.read_limited(path, document.LIMIT_BYTES), source=str(path))
 
 
 def _tuned_s(record: TunedRecord, written_s: float) -> float:
@@ -213,7 +207,7 @@ def _remove_from(
     if waste[0].record is None:
         path.unlink()
         return waste, []
-    loaded = load(path)
+    loaded = document.read(path)
     there = set(loaded.records)
     gone = [each for each in waste if each.record in there]
     dropped = {each.record for each in gone}

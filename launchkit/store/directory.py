@@ -216,7 +216,9 @@ class DirectoryStore(ConfigStore):
 
     def _load_own(self, path: Path, key: LaunchKey | None = None) -> tuple[TunedRecord, ...]:
         loaded = (
-            _load(path) if key is None else self._indexed.find(path, key, files.signature(path))
+            document.read(path)
+            if key is None
+            else self._indexed.find(path, key, files.signature(path))
         )
         if (loaded.device.slug, loaded.kernel.slug) != path.parts[-3:-1]:
             raise _foreign(path, loaded)
@@ -352,11 +354,6 @@ class DirectoryStore(ConfigStore):
             self._warned.add(cause)
             self.counters["warnings"] += 1
         _log.warning(message, *values)
-
-
-def _load(path: Path) -> ConfigDocument:
-    data = jsonio.read_limited(path, document.LIMIT_BYTES)
-    return document.parse(data, source=str(path))
 
 
 def _foreign(path: Path, found: ConfigDocument | DocumentIndex | FoundRecords) -> BadDocumentError:

@@ -11,9 +11,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import NotRequired, TypedDict
 
 from launchkit import jsonio
@@ -137,11 +138,16 @@ def parse(data: bytes, *, source: str) -> ConfigDocument:
     return from_object(jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES), source=source)
 
 
+def read(path: Path) -> ConfigDocument:
+    """Return the document in a file, as ``parse`` does; OSError where the system refuses."""
+    return parse(jsonio.read_limited(path, LIMIT_BYTES), source=str(path))
+
+
 def from_object(raw: object, *, source: str) -> ConfigDocument:
     """Return the document that ``jsonio.loads`` has read, as ``parse`` does."""
     _check_schema(raw, source)
     with _refusing(source):
-        return _document(_ADAPTER.validate_python(raw))
+        return _document(jsonio.validated(_ADAPTER, raw, source=source))
 
 
 def scan(
@@ -166,7 +172,7 @@ def scan(
     if head.pop("records", None) != ():
         raise BadDocumentError(source, "its records are no list")
     with _refusing(source):
-        checked = _HEAD.validate_python(head)
+        checked = jsonio.validated(_HEAD, head, source=source)
         return KernelId(**checked["kernel"]), DeviceId(**checked["device"])
 
 
@@ -177,7 +183,7 @@ def parse_record(data: bytes, kernel: KernelId, device: DeviceId, *, source: str
     """
     raw = jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES)
     with _refusing(source):
-        return _record(kernel, device, _RECORD.validate_python(raw))
+        return _record(kernel, device, jsonio.validated(_RECORD, raw, source=source))
 
 
 def _check_schema(raw: object, source: str) -> None:
@@ -192,8 +198,6 @@ def _check_schema(raw: object, source: str) -> None:
 def _refusing(source: str) -> Iterator[None]:
     try:
         yield
-    except ValidationError as error:
-        raise BadDocumentError(source, _first_problem(error)) from None
     except UsageError as error:
         raise BadDocumentError(source, str(error)) from None
 
@@ -276,9 +280,3 @@ def _values(raw: list[_Value]) -> tuple[KeyValue, ...]:
 
 def _identity(raw: list[_Value]) -> ConfigIdentity:
     return tuple(sorted(_values(raw), key=attrgetter("name")))
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in problem["loc"]) or "document"
-    return f"{place}: {problem['msg']}"

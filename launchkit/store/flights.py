@@ -9,7 +9,6 @@ by machines brings its own flights (``SharedFlights``), which are entered last.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import threading
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from launchkit import clock, jsonio
-from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+from launchkit.configs import Identity as Identity
 from launchkit.store import files
 from launchkit.store.base import ConfigStore, Miss
 from launchkit.store.directory import DirectoryStore
@@ -31,8 +30,6 @@ TIMEOUT_S = 600.0
 FOLDER = ".flights"
 STALE_S = 86400.0
 
-Identity: TypeAlias = tuple[KernelId, DeviceId, Toolchain, LaunchKey]
-"""As ``TunedRecord.identity``."""
 Outcome: TypeAlias = Literal["alone", "waited", "late", "nested", "unguarded"]
 """alone: nobody else was at it; waited: somebody was, and has ended; late: somebody still is, and
 the time is up; nested: somebody is, and this thread must not wait, since it is in another key's
@@ -136,7 +133,7 @@ def identity_digest(identity: Identity) -> str:
     """Return 32 hex digits that stand for a record's identity."""
     kernel, device, toolchain, key = identity
     parts = [kernel.name, kernel.digest, device.slug, toolchain.text, key.digest]
-    return hashlib.sha256(jsonio.dumps_compact(parts)).hexdigest()[:32]
+    return jsonio.digest(parts)[:32]
 
 
 def _shared(store: ConfigStore) -> tuple[list[SharedFlights], list[SharedFlights]]:

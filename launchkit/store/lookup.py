@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from launchkit.configs import TunedRecord
+from launchkit.configs import Identity, TunedRecord
 from launchkit.errors import UsageError
 from launchkit.keys import (
     DeviceId,
@@ -84,7 +84,7 @@ class Wanted:
     key: LaunchKey
 
     @property
-    def identity(self) -> tuple[KernelId, DeviceId, Toolchain, LaunchKey]:
+    def identity(self) -> Identity:
         """As ``TunedRecord.identity``."""
         return (self.kernel, self.device, self.toolchain, self.key)
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, TypeAlias, get_args
 
-from launchkit.configs import TunedRecord, merge_records
+from launchkit.configs import Identity, TunedRecord, merge_records
 from launchkit.errors import UsageError
-from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.store.base import ConfigStore
 
 Policy: TypeAlias = Literal["faster", "newer", "ours", "theirs", "error"]
@@ -28,7 +27,6 @@ Side: TypeAlias = Literal["ours", "theirs"]
 Outcome: TypeAlias = Literal["added", "same", "kept", "extended", "replaced"]
 """What became of a record of theirs: new here; equal to ours; given up for ours; given up for ours
 but for results of configs that ours has not; put in our record's place."""
-_Identity: TypeAlias = tuple[KernelId, DeviceId, Toolchain, LaunchKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ class Merging:
     conflicts: list[Conflict] = field(default_factory=list)
     unwritten: list[TunedRecord] = field(default_factory=list)
     """Records that the store could not keep for later processes."""
-    staged: dict[_Identity, TunedRecord] = field(default_factory=dict)
+    staged: dict[Identity, TunedRecord] = field(default_factory=dict)
     """What is to be stored, by identity."""
 
     @property
@@ -200,7 +198,7 @@ class _Stored:
     def __init__(self, store: ConfigStore) -> None:
         self._store = store
         self._name: str | None = None
-        self._records: dict[_Identity, TunedRecord] = {}
+        self._records: dict[Identity, TunedRecord] = {}
 
     def get(self, wanted: TunedRecord) -> TunedRecord | None:
         if wanted.kernel.name != self._name:

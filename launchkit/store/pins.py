@@ -7,12 +7,12 @@ nobody runs what nobody pinned.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from launchkit import jsonio
@@ -116,12 +116,12 @@ def _pin(record: TunedRecord) -> TunedRecord:
 
 def dump(pins: Iterable[TunedRecord]) -> bytes:
     """Return a lock file of these records, a changed choice being a changed line."""
-    ordered = sorted(pins, key=_place)
+    ordered = sorted(pins, key=attrgetter("sort_key"))
     documents = [
         document.to_object(ConfigDocument(*owner, tuple(group)))
         for owner, group in groupby(ordered, key=lambda each: (each.kernel, each.device))
     ]
-    whole = {"launchkit_lock": SCHEMA, "sha256": _digest(documents), "documents": documents}
+    whole = {"launchkit_lock": SCHEMA, "sha256": jsonio.digest(documents), "documents": documents}
     return jsonio.dumps(whole)
 
 
@@ -168,7 +168,7 @@ def parse(data: bytes, *, source: str) -> tuple[str, list[TunedRecord]]:
     if raw.keys() != {"launchkit_lock", "sha256", "documents"} or not isinstance(documents, list):
         raise BadLockError(source, "it is not a launchkit lock file")
     try:
-        digest = _digest(documents)
+        digest = jsonio.digest(documents)
     except UsageError as error:
         raise BadLockError(source, str(error)) from None
     if digest != raw["sha256"]:
@@ -189,12 +189,3 @@ def _pins(raw: object, source: str) -> Iterator[TunedRecord]:
 def _age(record: TunedRecord) -> tuple[tuple[int, ...], str]:
     text = record.toolchain.triton
     return version(text), text
-
-
-def _place(record: TunedRecord) -> tuple[str, ...]:
-    kernel, device = record.kernel, record.device
-    return (kernel.name, kernel.digest, device.slug, record.key.digest, record.toolchain.text)
-
-
-def _digest(documents: Sequence[object]) -> str:
-    return hashlib.sha256(jsonio.dumps_compact(documents)).hexdigest()

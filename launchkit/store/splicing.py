@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from heapq import merge
 from typing import TypeAlias
 
-from launchkit.configs import TunedRecord, merge_records
+from launchkit.configs import Identity, TunedRecord, merge_records
 from launchkit.errors import BadDocumentError
-from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
+from launchkit.keys import LaunchKey
 from launchkit.store import document
 from launchkit.store.document import ConfigDocument
 from launchkit.store.indexed import DocumentIndex
 
 _Part: TypeAlias = tuple[int, int, bytes]
 """(mark, start, bytes) of a record: the order of a document, and what stands there."""
-_Records: TypeAlias = dict[tuple[KernelId, DeviceId, Toolchain, LaunchKey], TunedRecord]
+_Records: TypeAlias = dict[Identity, TunedRecord]
 
 
 def spliced(

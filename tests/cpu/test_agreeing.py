@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from stored import RECORD
 
-from launchkit.configs import TunedConfig, identify
-from launchkit.store.agreeing import ConfigList, agree, config_digest
+from launchkit.configs import TunedConfig, config_digest, identify
+from launchkit.store.agreeing import ConfigList, agree
 
 A, B, C = (identify({"BLOCK": block, "num_warps": 4}) for block in (16, 32, 64))
 

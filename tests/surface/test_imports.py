@@ -53,7 +53,7 @@ LEAVES_OF_LEAVES = {
     "launchkit.c_compiler": {"launchkit.errors", "launchkit.settings"},
     "launchkit.jsonio": {"launchkit.errors"},
     "launchkit.keys": {"launchkit.errors", "launchkit.jsonio"},
-    "launchkit.configs": {"launchkit.errors", "launchkit.keys"},
+    "launchkit.configs": {"launchkit.errors", "launchkit.jsonio", "launchkit.keys"},
 }
 WITHOUT_TORCH_AND_TRITON = [
     *sorted(LEAVES),

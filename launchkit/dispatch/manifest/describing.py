@@ -15,6 +15,8 @@ from typing import Any, cast
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from launchkit import jsonio
+from launchkit.configs import config_digest
 from launchkit.dispatch import fingerprint
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import KernelParts, declared_name, layers_of, shown_name
@@ -23,7 +25,6 @@ from launchkit.dispatch.manifest.document import (
     GridRecord,
     KernelPlace,
     TensorArgument,
-    digest16,
 )
 from launchkit.errors import UnfingerprintableError
 from launchkit.keys import encode_value
@@ -185,7 +186,7 @@ def launch_kind(
         name: _class(value, description, name in exact or name not in params)
         for name, (value, description) in named.items()
     }
-    return digest16(classes)
+    return jsonio.digest(classes)[:16]
 
 
 def _class(value: Any, description: Argument, exact: bool) -> Any:
@@ -229,14 +230,14 @@ def describe_grid(
     by_config = {}
     for config in configs:
         meta = {**bound, **config.all_kwargs()}
-        digest = config_digest(names, meta)
+        digest = meta_digest(names, meta)
         dims = _answer(grid, _with_heuristics(parts, meta))
         if digest is not None and dims is not None:
             by_config[digest] = dims
     return {"dims": None, "names": names, "by_config": by_config}
 
 
-def config_digest(names: Sequence[str], values: Mapping[str, Any]) -> str | None:
+def meta_digest(names: Sequence[str], values: Mapping[str, Any]) -> str | None:
     """Return what stands for a config's values of ``names`` in a grid's record; None for odd ones.
 
     ``values`` are what a grid function is given: a name that a config leaves out has its default.
@@ -245,7 +246,7 @@ def config_digest(names: Sequence[str], values: Mapping[str, Any]) -> str | None
         encoded = [encode_value(name, values[name]) for name in names if name in values]
     except UnfingerprintableError:
         return None
-    return digest16([[each.name, each.type, each.value] for each in encoded])
+    return config_digest(encoded)
 
 
 def _with_heuristics(parts: KernelParts, meta: dict[str, Any]) -> dict[str, Any]:

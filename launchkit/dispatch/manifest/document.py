@@ -6,14 +6,13 @@ module, a kernel in it) is imported only by whoever warms or tunes, never by rea
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from launchkit import jsonio
@@ -195,12 +194,8 @@ def parse(data: bytes, *, source: str) -> Manifest:
         raise BadDocumentError(source, "it is not a launchkit manifest")
     if schema > SCHEMA:
         raise BadDocumentError(source, f"it has schema {schema}, newer than {SCHEMA}", newer=True)
-    if _depth(raw) > _MAX_DEPTH:
-        raise BadDocumentError(source, f"its arguments are nested beyond {_MAX_DEPTH} levels")
-    try:
-        document = _ADAPTER.validate_python(raw)
-    except ValidationError as error:
-        raise BadDocumentError(source, _first_problem(error)) from None
+    jsonio.refuse_depth(raw, source=source, depth=_MAX_DEPTH)
+    document = jsonio.validated(_ADAPTER, raw, source=source)
     return Manifest(
         tuple(document["entries"]), tuple(document["unreplayable"]), document["dropped"]
     )
@@ -245,11 +240,6 @@ def why_refused(entry: Entry) -> str | None:
     return None
 
 
-def digest16(content: object) -> str:
-    """Return 16 hex digits that stand for plain data."""
-    return hashlib.sha256(jsonio.dumps_compact(content)).hexdigest()[:16]
-
-
 def entry_text(entry: Entry) -> str:
     """Return an entry for people: the arguments by position or name, in a line."""
     given = [argument_text(each) for each in entry["args"]]
@@ -282,22 +272,3 @@ def _identity(entry: Entry) -> tuple[Any, ...]:
 
 def _keys(raw: object) -> Iterable[str]:
     return raw.keys() if isinstance(raw, dict) else ()
-
-
-def _depth(raw: object) -> int:
-    """Return how deep lists and objects are nested, without recursion."""
-    deepest, pending = 0, [(raw, 1)]
-    while pending:
-        item, depth = pending.pop()
-        deepest = max(deepest, depth)
-        if deepest > _MAX_DEPTH:
-            break
-        inside = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        pending.extend((each, depth + 1) for each in inside)
-    return deepest
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in problem["loc"]) or "document"
-    return f"{place}: {' '.join(problem['msg'].split())}"

@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.layers import layers_of, take_apart
-from launchkit.dispatch.manifest.describing import config_digest, kernel_digest
+from launchkit.dispatch.manifest.describing import kernel_digest, meta_digest
 from launchkit.dispatch.manifest.document import Argument, Entry, GridRecord, KernelPlace
 from launchkit.dispatch.manifest.worker_main import imported
 from launchkit.errors import LaunchkitError, UsageError
@@ -250,7 +250,7 @@ class RecordedGrid:
         Raises:
             UsageError: it was not asked for this config.
         """
-        digest = config_digest(self._names, meta)
+        digest = meta_digest(self._names, meta)
         if digest is None or digest not in self._answers:
             values = {name: meta.get(name) for name in self._names}
             raise UsageError(

@@ -17,10 +17,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from launchkit import jsonio
 from launchkit.dispatch import stores
 from launchkit.dispatch.launch_path import Launcher
 from launchkit.dispatch.launcher import adopt, all_launchers
-from launchkit.dispatch.manifest.document import Entry, digest16, entry_text, read_manifest
+from launchkit.dispatch.manifest.document import Entry, entry_text, read_manifest
 from launchkit.dispatch.manifest.replaying import CannotReplay, MakeArguments
 from launchkit.dispatch.manifest.tuning_worker import tune_entry
 from launchkit.dispatch.ranks.board import Board
@@ -185,7 +186,7 @@ class Agreement:
             BadDocumentError: it is no manifest.
             OSError: it cannot be read.
         """
-        entries = {digest16(each): each for each in read_manifest(manifest).entries}
+        entries = {jsonio.digest(each): each for each in read_manifest(manifest).entries}
         failed = self._spread({n: partial(_tune_entry, e, make) for n, e in entries.items()})
         return {entry_text(entries[name]): str(error) for name, error in failed.items()}
 

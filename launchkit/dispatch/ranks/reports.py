@@ -5,7 +5,6 @@ Between the store and uniting.py. Records travel only where ranks differ; of all
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +14,13 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 from launchkit import jsonio
-from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord
+from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord, config_digest
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.errors import AgreementError, LaunchkitError, UnfingerprintableError
 from launchkit.keys import DeviceId, KernelId, LaunchKey
 from launchkit.store import ConfigStore, document
-from launchkit.store.agreeing import IN_USE, ConfigList, config_digest, with_choice
+from launchkit.store.agreeing import IN_USE, ConfigList, with_choice
 from launchkit.store.document import ConfigDocument
 from launchkit.store.flights import identity_digest
 
@@ -177,7 +176,7 @@ def _as_chosen(stored: TunedRecord | None, choice: TunedRecord) -> TunedRecord:
 
 
 def _known(record: TunedRecord) -> Known:
-    digest = hashlib.sha256(jsonio.dumps_compact(_sendable(record))).hexdigest()[:32]
+    digest = jsonio.digest(_sendable(record))[:32]
     return {"kernel": named(record.kernel), "device": record.device.slug, "digest": digest}
 
 

@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from launchkit.configs import TunedRecord
+from launchkit.configs import Identity, TunedRecord
 from launchkit.dispatch.ranks.board import Board
 from launchkit.errors import AgreementError, BadDocumentError
 from launchkit.keys import KernelId
@@ -77,9 +77,7 @@ class RankStore(LayeredStore):
         self._board = None
 
     @contextlib.contextmanager
-    def enter_flight(
-        self, identity: flights.Identity, timeout_s: float
-    ) -> Iterator[flights.Outcome]:
+    def enter_flight(self, identity: Identity, timeout_s: float) -> Iterator[flights.Outcome]:
         """Hold the claim for a key, or wait until another rank's record has come."""
         board = self._board
         if board is None or not self._covers(identity[0]):

@@ -5,13 +5,12 @@ Between reports.py and agreement.py. Every rank computes the same result from th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from launchkit import jsonio
-from launchkit.configs import TunedRecord
+from launchkit.configs import TunedRecord, config_digest
 from launchkit.dispatch import op_plans
 from launchkit.dispatch.choosing import ConfigChooser
 from launchkit.dispatch.launch_path import Launcher
@@ -19,7 +18,7 @@ from launchkit.dispatch.ranks import reports
 from launchkit.dispatch.ranks.board import Board
 from launchkit.dispatch.ranks.store import RankStore
 from launchkit.errors import AgreementError, UnfingerprintableError
-from launchkit.store.agreeing import Agreed, ConfigList, agree, config_digest
+from launchkit.store.agreeing import Agreed, ConfigList, agree
 
 UnlikeConfigs: TypeAlias = Literal["common", "error"]
 _PARTING_S = 5.0
@@ -213,7 +212,7 @@ def _digest(agreed: Mapping[str, Agreed]) -> str:
         identity: None if each.record is None else config_digest(each.record.chosen)
         for identity, each in agreed.items()
     }
-    return hashlib.sha256(jsonio.dumps_compact(chosen)).hexdigest()
+    return jsonio.digest(chosen)
 
 
 def _text(held: Mapping[int, TunedRecord]) -> str:

@@ -40,6 +40,11 @@ OPTIONS: Mapping[str, str] = {
 """The command line's option for each field of a ForeignContext."""
 
 
+def option_for(field: str, name: str) -> str:
+    """Return the command line's option that gives ``field`` of a ForeignContext for ``name``."""
+    return OPTIONS[field].replace("NAME", name)
+
+
 def shortened(text: str) -> str:
     """Return ``text`` for a report: with no lone surrogate, and no more than its two ends if long."""
     if len(text) > _LIMIT_TEXT:

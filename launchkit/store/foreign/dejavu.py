@@ -20,13 +20,14 @@ from launchkit.store.foreign.base import (
     Opened,
     RefusedError,
     each_entry,
+    option_for,
 )
 from launchkit.store.foreign.files import files_at, load, mapping
 from launchkit.store.foreign.text import printed_values, strings_of, typed
 from launchkit.store.foreign.values import (
     FIELDS,
-    config_identity,
     dtypes_in_order,
+    flat_config,
     key_value,
     launch_key,
     measured,
@@ -66,7 +67,7 @@ def _place(file: Path, context: ForeignContext) -> Mapping[str, str]:
     other = "rocm" if context.device.backend == "cuda" else "cuda"
     if other in said:
         raise RefusedError(f"it is of {other}, not of {context.device.backend}")
-    function = context.kernel.name.rpartition(".")[2]
+    function = context.kernel.function
     if folders and not any(
         folder == function or folder.startswith(f"{function}-") for folder in folders
     ):
@@ -118,8 +119,7 @@ def _key_names(content: Mapping[str, object], context: ForeignContext) -> tuple[
 
 def _key_type(name: str, context: ForeignContext) -> str:
     if name not in context.key_types:
-        option = OPTIONS["key_types"].replace("NAME", name)
-        raise RefusedError(f"it keeps {name} as text alone: give {option}")
+        raise RefusedError(f"it keeps {name} as text alone: give {option_for('key_types', name)}")
     return context.key_types[name]
 
 
@@ -128,14 +128,13 @@ def _identity(config: object, context: ForeignContext) -> ConfigIdentity:
     printed = printed_values(config if isinstance(config, str) else "")
     unknown = sorted(printed.keys() - types.keys() - set(FIELDS))
     if unknown:
-        option = OPTIONS["config_types"].replace("NAME", unknown[0])
+        option = option_for("config_types", unknown[0])
         raise RefusedError(f"it keeps {', '.join(unknown)} as text alone: give {option}")
     missing = sorted(types.keys() - printed.keys())
     if missing:
         raise RefusedError(f"a config does not have {', '.join(missing)}")
     values = {n: typed(n, _FIELD_TYPES.get(n) or types[n], text) for n, text in printed.items()}
-    kwargs = {name: value for name, value in values.items() if name not in FIELDS}
-    return config_identity(kwargs, {name: values.get(name) for name in FIELDS})
+    return flat_config(values)
 
 
 def _tuned(

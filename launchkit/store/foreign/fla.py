@@ -45,7 +45,7 @@ def read(path: Path, context: ForeignContext) -> Findings:
 
 def _opened(context: ForeignContext, file: Path) -> Opened:
     assert context.kernel is not None
-    function = context.kernel.name.rpartition(".")[2]
+    function = context.kernel.function
     content = load(file)
     named = content.get("kernel_name", file.stem)
     if named != function:

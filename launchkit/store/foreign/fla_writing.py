@@ -72,7 +72,7 @@ def _entry(made: TunedRecord, context: ForeignContext) -> tuple[str, dict[str, o
 
 
 def _function(made: TunedRecord) -> str:
-    function = made.kernel.name.rpartition(".")[2]
+    function = made.kernel.function
     if not _FUNCTION.fullmatch(function):
         raise RefusedError(f"{function!r} is no function's name, and would be no file's")
     return function

@@ -11,18 +11,19 @@ from pathlib import Path
 
 from launchkit.configs import TunedRecord
 from launchkit.store.foreign.base import (
-    OPTIONS,
     Findings,
     ForeignContext,
     Format,
     RefusedError,
     attempt,
+    option_for,
 )
 from launchkit.store.foreign.files import files_at, load
 from launchkit.store.foreign.values import (
     FIELDS,
-    config_identity,
+    TRITONS_OWN,
     dtypes_by_name,
+    flat_config,
     key_value,
     launch_key,
     record,
@@ -40,7 +41,6 @@ _OWN = (
     "num_consumer_groups",
     "num_buffers_warp_spec",
 )
-_TRITONS_OWN = {"num_ctas": 1}
 
 
 def read(path: Path, context: ForeignContext) -> Findings:
@@ -58,12 +58,12 @@ def _record(file: Path, context: ForeignContext) -> TunedRecord:
         raise RefusedError("it has no configs_hash, and is no such file")
     if content.get("extra_options") or _warp_specialized(content):
         raise RefusedError("its config has options beyond those of a Triton config")
-    values = {**_TRITONS_OWN, **context.config_values, **content}
-    kwargs = {name: v for name, v in values.items() if name not in (*FIELDS, *_OWN)}
-    strange = sorted(kwargs.keys() - set(context.parameters or ()))
+    values = {**TRITONS_OWN, **context.config_values, **content}
+    own = {name: value for name, value in values.items() if name not in _OWN}
+    strange = sorted(own.keys() - {*FIELDS, *(context.parameters or ())})
     if strange:
         raise RefusedError(f"{', '.join(strange)} in it is no parameter of the kernel")
-    config = config_identity(kwargs, {name: values.get(name) for name in FIELDS})
+    config = flat_config(own)
     keys = [key_value(name, _key_part(name, context)) for name in context.keys or ()]
     return record(
         context,
@@ -80,8 +80,7 @@ def _warp_specialized(content: Mapping[str, object]) -> bool:
 
 def _key_part(name: str, context: ForeignContext) -> object:
     if name not in context.key_values:
-        option = OPTIONS["key_values"].replace("NAME", name)
-        raise RefusedError(f"it does not say {name}: give {option}")
+        raise RefusedError(f"it does not say {name}: give {option_for('key_values', name)}")
     return context.key_values[name]
 
 

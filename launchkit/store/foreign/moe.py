@@ -13,20 +13,20 @@ from pathlib import Path
 
 from launchkit.configs import ConfigIdentity, TunedRecord
 from launchkit.store.foreign.base import (
-    OPTIONS,
     Findings,
     ForeignContext,
     Format,
     Opened,
     RefusedError,
     each_entry,
+    option_for,
 )
 from launchkit.store.foreign.files import files_at, load, mapping
 from launchkit.store.foreign.moe_names import MoeName, served_names
 from launchkit.store.foreign.values import (
-    FIELDS,
-    config_identity,
+    TRITONS_OWN,
     dtypes_by_name,
+    flat_config,
     key_value,
     launch_key,
     record,
@@ -38,8 +38,6 @@ COUNT = re.compile(r"0|[1-9][0-9]{0,11}", re.ASCII)
 """A number of tokens, experts or columns."""
 FOLDER = re.compile(r"triton_(\d+)_(\d+)_(\d+)", re.ASCII)
 """Where SGLang keeps the files of one Triton version."""
-_TRITONS_OWN = {"num_ctas": 1}
-"""What Triton launches with where a server says nothing."""
 
 
 def read(flavour: str, path: Path, context: ForeignContext) -> Findings:
@@ -101,20 +99,19 @@ def _key_part(name: str, facts: Mapping[str, object], context: ForeignContext) -
     field = context.key_fields.get(name, name)
     if field not in facts:
         raise RefusedError(
-            f"it does not say {name}: give {OPTIONS['key_values'].replace('NAME', name)}, or "
-            f"{OPTIONS['key_fields'].replace('NAME', name)} of {', '.join(sorted(facts))}"
+            f"it does not say {name}: give {option_for('key_values', name)}, or "
+            f"{option_for('key_fields', name)} of {', '.join(sorted(facts))}"
         )
     return facts[field]
 
 
 def _identity(config: Mapping[str, object], context: ForeignContext) -> ConfigIdentity:
-    values = {**_TRITONS_OWN, **context.config_values, **config}
-    kwargs = {name: value for name, value in values.items() if name not in FIELDS}
+    values = {**TRITONS_OWN, **context.config_values, **config}
     missing = [name for name in ("num_warps", "num_stages") if name not in values]
     if missing:
-        option = OPTIONS["config_values"].replace("NAME", missing[0])
+        option = option_for("config_values", missing[0])
         raise RefusedError(f"its config has no {' and no '.join(missing)}: give {option}")
-    return config_identity(kwargs, {name: values.get(name) for name in FIELDS})
+    return flat_config(values)
 
 
 _GAPS = (

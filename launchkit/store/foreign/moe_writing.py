@@ -16,6 +16,7 @@ from launchkit.store.foreign.base import (
     ForeignExport,
     RefusedError,
     Skipped,
+    option_for,
 )
 from launchkit.store.foreign.files import write_new
 from launchkit.store.foreign.moe import COUNT, FOLDER
@@ -103,7 +104,7 @@ def _count(facts: Mapping[str, object], field: str) -> int:
         raise RefusedError(
             f"its key {said} {field}, which must be a count: give "
             f"{OPTIONS['key_fields'].replace('FIELD', field)} or "
-            f"{OPTIONS['key_values'].replace('NAME', field)}"
+            f"{option_for('key_values', field)}"
         )
     return value
 

@@ -42,7 +42,7 @@ def read(path: Path, context: ForeignContext) -> Findings:
 
 def _check_kernel(file: Path, context: ForeignContext) -> None:
     assert context.kernel is not None
-    function = context.kernel.name.rpartition(".")[2]
+    function = context.kernel.function
     # Triton cuts the function's name; what is left must still be the kernel's.
     if file.name.endswith(_SUFFIX) and file.name != f"{function[:150]}{_SUFFIX}":
         raise RefusedError(f"it is of another function than {function}")

@@ -16,6 +16,8 @@ from launchkit.store.foreign.base import OPTIONS, ForeignContext, RefusedError
 
 FIELDS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
 """What a Triton config has besides its keyword arguments."""
+TRITONS_OWN = {"num_ctas": 1}
+"""What Triton launches with where a file says nothing."""
 PartT = TypeVar("PartT")
 
 _DTYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
@@ -47,6 +49,12 @@ def config_identity(kwargs: Mapping[str, object], fields: Mapping[str, object]) 
         return identify(merged)
     except UnfingerprintableError as error:
         raise RefusedError(str(error)) from None
+
+
+def flat_config(values: Mapping[str, object]) -> ConfigIdentity:
+    """Return the identity of a config whose keyword arguments and fields stand side by side."""
+    kwargs = {name: value for name, value in values.items() if name not in FIELDS}
+    return config_identity(kwargs, {name: values.get(name) for name in FIELDS})
 
 
 def named_config(entry: Mapping[str, object]) -> ConfigIdentity:
