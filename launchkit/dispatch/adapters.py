@@ -1,4 +1,4 @@
-"""Autotuner subclasses with a ``run`` of their own whose choice launchkit can make as they do.
+"""Autotuner subclasses of others whose choice launchkit can make as they do. Below launcher.py.
 
 Each adapter is for exact versions of one class, read and tested; any other subclass launches
 through Triton, in its own way. Nothing here imports the libraries.

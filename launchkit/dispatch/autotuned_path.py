@@ -1,6 +1,7 @@
-"""Launches of autotuned kernels: a config is chosen, then Triton launches with it and a plan is kept.
+"""Launches of autotuned kernels: a config is chosen, then Triton launches. Above launch_path.py.
 
-Beside launch_path.py: what one Launcher does for ``@triton.autotune`` without heuristics.
+What is chosen is remembered by a second core, so that a launch that can have no plan (a config with
+a pre_hook, say) still costs no more than Triton's own Autotuner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
-"""Which config a launch takes when no plan exists: memory, then the store, then tuning.
+"""A launch's config where no plan exists: memory, the store, tuning. Below autotuned_path.py.
 
 One ``ConfigChooser`` per Autotuner. It remembers the choice for each key, so that a config
 whose launches cannot be shortened (one with a pre_hook, say) is still chosen only once.
+
+Who waits for whom: a launch whose config is known here, or stored, waits for nobody. One that has
+to measure enters the key's flight (store/flights.py), where other threads, processes and ranks that
+want the same key wait, then takes the one lock of this process under which configs are measured,
+since two benchmarks at a time would disturb each other, and looks again. Both are left when the
+record is stored, so that who has waited finds it there.
 """
 
 from __future__ import annotations
@@ -45,7 +51,7 @@ MAX_CHOICES = 65536
 
 _BYPASS = "a key or config value without a stable text"
 
-# Benchmarks that run at the same time disturb each other; re-entrant for launches in hooks.
+# Re-entrant for launches in hooks.
 _tuning_lock = threading.RLock()
 
 
@@ -67,10 +73,7 @@ class _Choices:
 
 
 class ConfigChooser:
-    """The choices of one Autotuner.
-
-    Thread-safe: a key is tuned by one thread while others that need it wait.
-    """
+    """The choices of one Autotuner; any thread may ask, see above for who waits."""
 
     def __init__(self, autotuner: Any, jit: Any, name: str | None) -> None:
         self._autotuner = autotuner

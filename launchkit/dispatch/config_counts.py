@@ -1,4 +1,4 @@
-"""Counts of how launches came by their configs: hits by layer, misses by reason, inexact uses."""
+"""Counts of how launches came by their configs: hits, misses, inexact uses. A leaf of dispatch."""
 
 from __future__ import annotations
 

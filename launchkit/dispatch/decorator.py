@@ -1,4 +1,4 @@
-"""``@launchkit.autotuned``: triton.autotune whose kernels launch fast by themselves."""
+"""``@launchkit.autotuned``: triton.autotune whose kernels launch fast. Above launcher.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``explain``: what the store has for a launch, and what differs. Beside launcher.py."""
+"""``explain``: what the store has for a launch, and what differs. Above launcher.py."""
 
 from __future__ import annotations
 

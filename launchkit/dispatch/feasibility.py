@@ -1,4 +1,4 @@
-"""Whether a config that was not measured here can run here: it is compiled and loaded, not launched."""
+"""Whether a config that was not measured here can run here. Below stored_choice.py."""
 
 from __future__ import annotations
 

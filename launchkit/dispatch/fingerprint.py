@@ -1,4 +1,4 @@
-"""Identities for stored configs: KernelId from a JITFunction, LaunchKey from arguments.
+"""Identities for stored configs: KernelId of a kernel, LaunchKey of arguments. A leaf of dispatch.
 
 A kernel is its declared name and a digest of its tokens without comments, line breaks and
 positions, of the functions that it calls, and of the globals that it reads. Unlike Triton's

@@ -1,6 +1,6 @@
-"""``freeze``: a launch that is prepared once and takes only the arguments that vary.
+"""``freeze``: a launch that is prepared once and takes only what varies. Above launcher.py.
 
-frozen_arguments.py has the classes of those, frozen_plan.py what is fixed. With the C core a
+frozen_arguments.py has the classes of what varies, frozen_plan.py the rest. With the C core a
 call is made there (native/frozen.c), and comes here only where something is odd.
 """
 

@@ -1,4 +1,4 @@
-"""The arguments of a frozen handle that vary: which class of values each was frozen for."""
+"""The varying arguments of a frozen handle: the class that each is of. Below frozen.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a frozen handle fixes: the config, every argument, and the compiled kernel.
+"""What a frozen handle fixes: config, arguments, compiled kernel. Below frozen.py.
 
 Found as a launch would find it, without launching: heuristics, config, heuristics, then Triton
 compiles. Where a launch has to go through Triton each time the reason says why.

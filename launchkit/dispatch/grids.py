@@ -1,4 +1,4 @@
-"""``grid`` and ``cdiv``: launch grids that are written down instead of computed by a function.
+"""``grid`` and ``cdiv``: launch grids that are written down, not computed. A leaf of dispatch.
 
 A grid is one to three terms over the kernel's arguments. It is a callable like any other grid
 function, so Triton takes it; the C core compiles it once per kernel (native/grid.c) and then

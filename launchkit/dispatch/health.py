@@ -1,4 +1,4 @@
-"""What stands between this process and fast launches, for ``launchkit doctor``."""
+"""What stands between this process and fast launches, for the doctor. Above launcher.py."""
 
 from __future__ import annotations
 

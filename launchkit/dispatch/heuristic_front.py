@@ -1,4 +1,4 @@
-"""A front for ``@triton.heuristics`` whose functions only ask whether an argument is None.
+"""A front for heuristics that only ask whether an argument is None. Below heuristic_path.py.
 
 Nearly all heuristics of public kernels are of this kind. Such a function reads nothing but the
 one argument, so its value is computed in place; no mapping is built and nothing is called. The C

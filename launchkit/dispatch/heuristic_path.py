@@ -1,4 +1,4 @@
-"""Launches of kernels with ``@triton.heuristics`` above or below the autotuner.
+"""Launches with ``@triton.heuristics`` above or below the autotuner. Above autotuned_path.py.
 
 A heuristic may read any argument and the config, so its values are computed at each launch; see
 heuristic_front.py for those that need not be called.

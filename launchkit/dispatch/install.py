@@ -1,4 +1,4 @@
-"""``install`` and ``uninstall``: every Triton kernel of the process launches through launchkit.
+"""``install`` and ``uninstall``: every Triton kernel of the process launches through us. Above launcher.py.
 
 What changes is ``__getitem__`` and ``run`` of Triton's three kernel classes, and nothing else of
 Triton's; a kernel object gets attributes when it is first launched, and loses them again.

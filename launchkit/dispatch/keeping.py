@@ -1,4 +1,4 @@
-"""Making a kernel's core, and keeping in it what Triton has just launched."""
+"""Making a kernel's core, and keeping in it what Triton has just launched. Below launch_path.py."""
 
 from __future__ import annotations
 

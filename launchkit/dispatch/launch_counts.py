@@ -1,4 +1,4 @@
-"""Counts of launches per kernel: those through Triton by reason, and fast ones.
+"""Counts of launches per kernel: through Triton by reason, and fast ones. A leaf of dispatch.
 
 The long way counts by itself, and so does the C core, for less than can be measured. A fast
 launch of the Python core is counted by a function in front of it, which is there only between

@@ -1,6 +1,6 @@
-"""Who is told of launches that took no shortcut: at most a manifest's recorders. Usually nobody.
+"""Who is told of launches that took no shortcut: a manifest's recorders. A leaf of dispatch.
 
-Launch paths ask ``active`` on a miss; a fast launch meets nothing of it.
+Usually nobody. Launch paths ask ``active`` on a miss; a fast launch meets nothing of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""``launch_autotuned`` and ``launch``: a hit takes its plan, a miss goes the long way.
+"""``launch_autotuned`` and ``launch``: a hit takes its plan, a miss the long way. Above the paths.
 
-One ``Launcher`` per kernel object hangs on the kernel itself; launch_path.py has its kinds.
+One ``Launcher`` per kernel object hangs on the kernel itself; launch_path.py, autotuned_path.py and
+heuristic_path.py have its kinds.
 """
 
 from __future__ import annotations

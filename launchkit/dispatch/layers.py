@@ -1,4 +1,4 @@
-"""What a decorated kernel is made of: heuristics, autotuner, heuristics, the jitted function."""
+"""What a kernel is made of: heuristics, autotuner, heuristics, jitted function. Above the seam."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a watched call to an op plan: where each address comes from, and what is returned."""
+"""From a watched call to an op plan: where each address comes from. Below op_plans.py."""
 
 from __future__ import annotations
 

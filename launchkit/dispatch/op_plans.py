@@ -1,4 +1,4 @@
-"""``planned``: an op of several launches, prepared once per kind of call and then replayed."""
+"""``planned``: an op of several launches, prepared once a kind and replayed. Above launcher.py."""
 
 from __future__ import annotations
 

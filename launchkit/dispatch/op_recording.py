@@ -1,4 +1,4 @@
-"""Watching one call of an op: its launches, its allocations, and all that speaks against a plan."""
+"""Watching one call of an op: launches, allocations, what forbids a plan. Below op_making.py."""
 
 from __future__ import annotations
 

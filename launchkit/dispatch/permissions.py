@@ -1,6 +1,7 @@
-"""LAUNCHKIT_REQUIRE_TUNED: a launch that would tune raises, but while warming up.
+"""What a launch without a plan may do: tune, and take hints. A leaf of dispatch.
 
-And its opposite: a launch that takes no hint, so that what is stale is tuned.
+LAUNCHKIT_REQUIRE_TUNED forbids tuning but while warming up; whoever tunes on purpose takes no hints,
+so that what is stale is tuned anew. Both hold for the launches of one thread or task.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The GPU that a launch's tensors are on: asked on the long way, where no shortcut was taken.
+"""The GPU that a launch's tensors are on: asked on the long way only. Above the seam.
 
 Triton launches on the current device, wherever the tensors are. launchkit's own entries launch
 where they are; kernels of others under ``install()`` keep Triton's way.

@@ -1,4 +1,4 @@
-"""LaunchPlan: everything that is fixed once the guard holds, and the bounded table of plans."""
+"""LaunchPlan: all that is fixed once the guard holds; the table of plans. Above the seam."""
 
 from __future__ import annotations
 

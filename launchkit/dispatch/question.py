@@ -1,4 +1,4 @@
-"""One launch whose config is not known yet. Plain data; used by choosing.py and what it asks."""
+"""One launch whose config is not known yet: plain data, below choosing.py. A leaf of dispatch."""
 
 from __future__ import annotations
 

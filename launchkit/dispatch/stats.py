@@ -1,4 +1,4 @@
-"""``stats`` and ``count_launches``: what launched fast, and what went through Triton and why."""
+"""``stats`` and ``count_launches``: what launched fast, what through Triton. Above launcher.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes on until it is stopped, or for the time of a block. Knows nothing else of dispatch."""
+"""What goes on until it is stopped, or for the time of a block. A leaf of dispatch."""
 
 from __future__ import annotations
 

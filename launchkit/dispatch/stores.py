@@ -1,4 +1,4 @@
-"""The config store of this process: what a miss asks, and where a tuning is kept."""
+"""The config store of this process: what a miss asks, where a tuning is kept. Below choosing.py."""
 
 from __future__ import annotations
 

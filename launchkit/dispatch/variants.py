@@ -1,4 +1,4 @@
-"""What tells two compiled variants of one kernel apart, argument by argument, in words."""
+"""What tells two compiled variants of a kernel apart, in words. Below watching.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LAUNCHKIT_VERIFY=1 for frozen handles; verifying.py has what is compared."""
+"""LAUNCHKIT_VERIFY=1 for frozen handles. Between verifying.py and frozen.py."""
 
 from __future__ import annotations
 

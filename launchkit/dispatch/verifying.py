@@ -1,4 +1,4 @@
-"""LAUNCHKIT_VERIFY=1: what a shortcut would pass to the driver, beside what Triton would pass.
+"""LAUNCHKIT_VERIFY=1: what a shortcut would pass on, and what Triton would. Below launch_path.py.
 
 Triton's side is made without the cores: Triton binds the arguments and says which compiled kernel
 it would launch, the grid function is asked with Triton's mapping, and each parameter is packed

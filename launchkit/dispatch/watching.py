@@ -1,4 +1,4 @@
-"""``watch_compiles``: names every compilation and tuning from a declared point on, and its cause.
+"""``watch_compiles``: names every compilation and tuning, and its cause. Below choosing.py.
 
 While something watches, two functions of Triton's classes are replaced that only compiling and
 tuning call; a launch of a compiled kernel meets nothing of it.

@@ -24,11 +24,22 @@ MissReason: TypeAlias = Literal[
     "bad-answer",
     "unsigned",
 ]
-"""absent: nothing stored; toolchain: only for other versions; bad-document: not a valid
-document; newer-schema: written by a later launchkit; foreign: of another kernel, device or key;
-unreadable: the system refused to read it. Of a service: unreachable: it is down, or has not answered
-lately; slow: no whole answer in time; refused: it answered with an error; bad-answer: with what is
-no answer to this; unsigned: not signed by whom it should be."""
+"""Why there is no record:
+
+=============  ==================================================================
+absent         nothing is stored
+toolchain      only for other versions
+bad-document   what is stored is not a valid document
+newer-schema   it was written by a later launchkit, and is left in place
+foreign        it is of another kernel, device or key
+unreadable     the system refused to read it
+unreachable    of a service: it is down, or has not answered lately
+slow           of a service: no whole answer in time
+refused        of a service: it answered with an error
+bad-answer     of a service: it answered with what is no answer to this
+unsigned       of a service: not signed by whom it should be
+=============  ==================================================================
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +72,14 @@ class StoreHealth:
 
 
 class ConfigStore(abc.ABC):
-    """Where tuned records are kept. Every method may be called from any thread.
+    """Where tuned records are kept: four methods to write, the rest follow from them.
 
-    A store helps and never hurts: a broken entry is a miss, a failed write is a False, both
-    with a warning; neither raises.
+    What whoever writes a store promises: every method may be called from any thread, ``get`` and
+    ``put`` in the middle of a launch. A broken entry is a miss and a failed write a False, both
+    with a warning; neither raises. ``get`` may set what is broken aside, ``examine`` and
+    ``records`` change nothing. What ``get`` returns is of exactly the identity that was asked
+    for. Dispatch counts on none of it: what raises, or answers anything else, costs a launch its
+    stored config and nothing more.
     """
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""From a live launch to a manifest's entry: where its kernel is, what its arguments are, its kind.
+"""From a launch to a manifest's entry: its kernel's place, arguments, kind. Below recording.py.
 
 Nothing of a tensor is read but its form. What cannot be described raises Indescribable, with the
 reason that the manifest lists.

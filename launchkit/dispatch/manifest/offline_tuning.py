@@ -1,4 +1,4 @@
-"""``launchkit tune``: tunes what a manifest lists, in a worker process per GPU. The parent's side.
+"""``launchkit tune``: a manifest, tuned in a worker process per GPU. Above workers.py.
 
 The work of one entry is in tuning_worker.py. A store keeps each result when it is there, so a
 killed run loses at most what was being measured, and the next one goes on from there.

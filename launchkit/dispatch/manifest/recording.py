@@ -1,4 +1,4 @@
-"""``record_manifest``: notes each new kind of launch, and keeps a file of them up to date.
+"""``record_manifest``: notes each new kind of launch, and keeps a file of them. Below launcher.py.
 
 Only launches that take no shortcut come here. The file is written a moment later by a thread,
 and at the end: read, merged and replaced under its directory's lock, so that any number of

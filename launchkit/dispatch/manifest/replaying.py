@@ -1,4 +1,4 @@
-"""From a manifest's entry back to a launch: the kernel is imported, disposable arguments are made.
+"""From a manifest's entry back to a launch on disposable arguments. Below warming.py.
 
 Everything that keeps it from working raises CannotReplay, with the reason for a report.
 """

@@ -1,4 +1,4 @@
-"""What became of the entries of a manifest: what reports of warming and of tuning have in common."""
+"""What became of the entries of a manifest: what warming and tuning report alike. Below both."""
 
 from __future__ import annotations
 

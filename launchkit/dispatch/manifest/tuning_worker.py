@@ -1,4 +1,4 @@
-"""What a worker of ``launchkit tune`` does with one entry: look it up, else tune it, and store it."""
+"""What a worker of ``launchkit tune`` does with an entry. Above replaying.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes that compile entries of a manifest into Triton's disk cache, for ``warm``.
+"""Processes that compile entries into Triton's disk cache. Between workers.py and warming.py.
 
 The parent says which config: only it knows its config store.
 """

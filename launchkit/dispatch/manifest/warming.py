@@ -1,4 +1,4 @@
-"""``warm``: compiles and loads every launch of a manifest before the first request needs it.
+"""``warm``: compiles and loads what a manifest lists before it is needed. Above warm_workers.py.
 
 Nothing is launched: Triton compiles for disposable arguments, the code is loaded on the current
 device, and the plan is kept, so that a first launch is a fast one. Triton's compiler holds

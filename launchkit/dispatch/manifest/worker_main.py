@@ -1,7 +1,6 @@
-"""What a worker process runs: requests come in as lines of JSON, an answer goes out for each.
+"""What a worker process runs: lines of JSON come in, an answer goes out for each. Below workers.py.
 
-The parent's end is workers.py. Knows no torch; what is asked for may. When the
-parent dies its pipe closes, and so does the worker.
+Knows no torch; what is asked for may. When the parent dies its pipe closes, and so does the worker.
 """
 
 from __future__ import annotations

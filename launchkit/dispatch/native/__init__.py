@@ -1,1 +1,1 @@
-"""The launch core: guard, plan table and launch, as a Python twin of the later C core."""
+"""The launch core: guard, plan table and launch, in C and in its Python twin. Below keeping.py."""

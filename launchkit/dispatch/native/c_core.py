@@ -1,4 +1,4 @@
-"""The C core of one kernel: what Python does for it, all of it off the path of a hit."""
+"""The C core of one kernel: what Python does for it, off the path of a hit. Below keeping.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_PARAMS = 256
 
 
 class CCore:
-    """Guard, plan table and launch of one kernel in C; the interface is ``PythonCore``'s."""
+    """Guard, plan table and launch of one kernel in C; see ``interface.Core``."""
 
     def __init__(
         self,

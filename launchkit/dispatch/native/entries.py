@@ -1,4 +1,4 @@
-"""The ways into a launch: those of the C extension where this process has it, else Python's."""
+"""The ways into a launch: the C extension's if there is one, else Python's. Below launcher.py."""
 
 from __future__ import annotations
 

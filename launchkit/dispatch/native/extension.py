@@ -1,4 +1,4 @@
-"""The C extension: whether this process has it, and why not."""
+"""The C extension: whether this process has it, and why not. Below entries.py."""
 
 from __future__ import annotations
 

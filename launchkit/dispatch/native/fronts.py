@@ -1,6 +1,6 @@
-"""Generated Python functions that bind a kernel's arguments as Python does.
+"""Generated functions that bind a kernel's arguments as Python does. Below both cores.
 
-Both cores need them: the twin for its launches, the C core for what it says to a wrong call.
+The twin launches through them; the C core has them say what is wrong with a call.
 """
 
 from __future__ import annotations

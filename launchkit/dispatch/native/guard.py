@@ -1,4 +1,4 @@
-"""What distinguishes two launches of one kernel: the guard's parts, as source text.
+"""What distinguishes two launches of one kernel: parts of a guard, as source. Below both cores.
 
 At least as fine as Triton's specialization (read in Triton 3.4 to 3.9): per tensor dtype, device
 type and 16-byte alignment; per int its class (range, equal to 1, divisible by 16); per constexpr

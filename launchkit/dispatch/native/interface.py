@@ -1,4 +1,4 @@
-"""What the C core and its Python twin have in common."""
+"""What the C core and its Python twin have in common. Above plan.py."""
 
 from __future__ import annotations
 

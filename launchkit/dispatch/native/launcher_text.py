@@ -1,4 +1,4 @@
-"""The call of Triton's compiled launcher as source text, for the Python twin."""
+"""The call of Triton's compiled launcher as source text. Below python_core.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a compiled kernel is passed to ``cuLaunchKernelEx``, for the C core.
+"""How a compiled kernel is passed to ``cuLaunchKernelEx``. Below c_core.py.
 
 Read in the launchers of Triton 3.6 and 3.9, and checked by tests against their own launches.
 """

@@ -1,4 +1,4 @@
-"""What a plan of the C core rests on, as watches: dictionaries and lists that must stay as they are.
+"""What a plan of the C core rests on: what must stay as it is. Below c_core.py.
 
 A watch is (dictionary, expected values by key, class whose attributes count too, whether there
 may be no further keys, what else will do).

@@ -1,4 +1,4 @@
-"""The launch core in Python: functions generated for one kernel, its plan table, and the launch.
+"""The launch core in Python: generated functions, plan table, launch. Below keeping.py.
 
 For each kernel a *front* is generated with the kernel's own signature, so that Python binds
 positional arguments, keywords and defaults. It looks up a *body* by the tuple of argument
@@ -43,8 +43,7 @@ class PythonCore:
     ``choose_only`` makes a core that returns the plan instead of launching it: it keys on
     autotune keys and dtypes alone and is used in front of heuristics that need the config.
 
-    The interface that the C core shares: ``launch``, ``slot``, ``accepts``, ``holds``,
-    ``insert``, ``find``, ``plans``, ``clear``.
+    What it has in common with the C core stands in ``interface.Core``.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""``agree_across_ranks``: the ranks of a torch.distributed job launch with the same configs.
+"""``agree_across_ranks``: the ranks of a distributed job launch with the same configs. On top of dispatch.
 
-On top of dispatch: reports.py says what a rank knows, store/agreeing.py what follows from all
+reports.py says what a rank knows, store/agreeing.py what follows from all
 reports, board.py carries them, store.py gives a missing key one owner. torch.distributed
 is imported when it is called.
 """

@@ -1,7 +1,7 @@
-"""The board on which ranks leave messages: bounded waits over a torch.distributed key-value store.
+"""Where ranks leave messages: bounded waits over a key-value store. A leaf of ranks.
 
-Below agreement.py. There is no collective operation in it: each rank writes what it knows and looks for
-what others wrote, so that one that is dead, late or elsewhere makes nobody hang. A rank that is at
+There is no collective operation in it: each rank writes what it knows and looks for what others
+wrote, so that one that is dead, late or elsewhere makes nobody hang. A rank that is at
 it keeps its pulse up from a thread; one whose pulse stands still counts as dead.
 """
 

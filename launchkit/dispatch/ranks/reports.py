@@ -1,6 +1,6 @@
-"""What one rank tells the others: its devices, kernels, config lists, and the records it knows.
+"""What a rank tells the others: devices, kernels, config lists, records. Below uniting.py.
 
-Between the store and uniting.py. Records travel only where ranks differ; of all others a digest does.
+Records travel only where ranks differ; of all others a digest does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The config store inside ``with agree_across_ranks()``: a missing key has one owner among the ranks.
+"""The config store while ranks agree: a missing key has one owner among them. Above board.py.
 
-Between the board and the store that was in use. A launch's flight claims its key on the board: the
-claim's holder tunes, the others wait for the record that it leaves there. A holder that fails or
+In front of the store that was in use. A launch's flight claims its key on the board: the claim's
+holder tunes, the others wait for the record that it leaves there. A holder that fails or
 dies frees the claim for the next rank. Whatever goes wrong with the board, the launch tunes alone.
 """
 

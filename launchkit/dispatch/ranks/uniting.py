@@ -1,6 +1,6 @@
-"""One round of agreement: all ranks report, unite what they know, and compare the result.
+"""One round of agreement: ranks report, unite, compare. Between reports.py and agreement.py.
 
-Between reports.py and agreement.py. Every rank computes the same result from the same messages.
+Every rank computes the same result from the same messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which ranks agree, and the key-value store that they have in common. Below agreement.py.
+"""Which ranks agree, and the key-value store that they have in common. A leaf of ranks.
 
 The only user of torch.distributed, which is imported when it is asked for.
 """

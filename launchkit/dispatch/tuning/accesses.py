@@ -1,4 +1,4 @@
-"""Which arguments a compiled kernel reads and writes, found in its Triton IR. Pure text.
+"""Which arguments a compiled kernel reads and writes, by its Triton IR. A leaf: pure text.
 
 Every value is followed back to the arguments that it is computed from. Where that is not certain
 (a call, inline assembly, an operation that is not known) the answer holds more rather than less.

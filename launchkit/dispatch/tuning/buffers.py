@@ -1,4 +1,4 @@
-"""The memory behind a launch's tensors, as byte ranges: copied, restored, cloned, filled.
+"""The memory behind a launch's tensors, as byte ranges. Below protection.py.
 
 Tensors that share storage are one range where they overlap, so that each byte is saved once and
 clones overlap as the originals do.

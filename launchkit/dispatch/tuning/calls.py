@@ -1,4 +1,4 @@
-"""One config's launch while it is measured: hooks, protection, and what Triton compiles for it."""
+"""One config's launch while it is measured: hooks, protection, compilation. Below trials.py."""
 
 from __future__ import annotations
 

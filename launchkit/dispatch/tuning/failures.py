@@ -1,4 +1,4 @@
-"""Why a config failed, as text that is stored, and whether the process can go on after it."""
+"""Why a config failed, as stored text, and whether the process can go on. Above options.py."""
 
 from __future__ import annotations
 

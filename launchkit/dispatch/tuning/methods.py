@@ -1,4 +1,4 @@
-"""Timing of one config: Triton's way, eager launches, or replays of a CUDA graph.
+"""Timing of one config: Triton's way, eager, or replays of a CUDA graph. Below trials.py.
 
 Times are milliseconds per launch, (median, p20, p80), as Triton's benchmark functions give them.
 """

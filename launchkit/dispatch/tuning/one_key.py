@@ -1,4 +1,4 @@
-"""Tuning of one kernel for one launch: prune, protect inputs, measure, choose.
+"""Tuning of one kernel for one key: prune, measure, choose. Between choosing.py and trials.py.
 
 Measures as Triton's Autotuner does (the same benchmark function, hooks and order) unless the
 kernel asks for another way, but keeps no state on the Autotuner, so that two threads may tune

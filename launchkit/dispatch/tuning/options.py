@@ -1,4 +1,4 @@
-"""How a kernel asks to be tuned: what is measured, and what tuning may do to its arguments.
+"""How a kernel asks to be tuned: what is measured, what tuning may touch. A leaf of tuning.
 
 ``@autotuned`` leaves the options on the kernel; a kernel of Triton's own decorator has the defaults.
 """

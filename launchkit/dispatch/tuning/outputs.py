@@ -1,4 +1,4 @@
-"""The optional cross-check: do all configs of a kernel compute the same from the same inputs?
+"""The optional cross-check: do all configs compute the same? A leaf of tuning.
 
 Each config is launched once more on the arguments as they were, and what it wrote is compared with
 what the others wrote. Those that differ from most are excluded.

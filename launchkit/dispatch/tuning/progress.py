@@ -1,4 +1,4 @@
-"""A progress bar for one tuning, on a terminal only: gone when it ends, and never in a log."""
+"""A progress bar for one tuning, on a terminal only, never in a log. A leaf of tuning."""
 
 from __future__ import annotations
 

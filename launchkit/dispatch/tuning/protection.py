@@ -1,4 +1,4 @@
-"""What keeps a launch's arguments as they were while configs are tried on them.
+"""What keeps a launch's arguments as they were while configs are tried. Below trials.py.
 
 Three ways (``@autotuned(protect=...)``): ``auto`` copies what a kernel changes and restores it
 after each config; ``copies`` tries the configs on clones; ``none`` leaves all to the kernel's

@@ -1,4 +1,4 @@
-"""The trials of one key: each config launched, timed, and where asked compared with the others."""
+"""The trials of one key: configs launched, timed, compared. Between calls.py and one_key.py."""
 
 from __future__ import annotations
 
