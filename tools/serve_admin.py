@@ -105,7 +105,11 @@ def list_tokens(database: DatabaseUrl = None, as_json: AsJson = False) -> None:
 
 
 @namespaces.command("create")
-def create_namespace(name: str, database: DatabaseUrl = None, as_json: AsJson = False) -> None:
+def create_namespace(
+    name: Annotated[str, typer.Argument(help="A part of URLs: lower case, digits, ., _ and -.")],
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """Make a namespace. Exit code 1: there is one of this name."""
     with _database(database) as opened:
         from launchkit.service import spaces
