@@ -21,6 +21,7 @@ from launchkit.tools import (
     bench_layer,
     bench_libraries,
     bench_mamba,
+    bench_serve,
     bench_service,
     bench_soak,
     bench_store,
@@ -50,6 +51,7 @@ app.command("differential")(bench_differential.differential)
 app.command("fuzz")(bench_fuzz.fuzz)
 app.command("import")(bench_import.import_)
 app.command("service")(bench_service.service)
+app.command("serve", help=bench_serve.HELP)(bench_serve.serve)
 app.command("soak")(bench_soak.soak)
 app.command("store")(bench_store.store)
 app.command("warm")(bench_warm.warm)

@@ -1,0 +1,98 @@
+"""The requests of ``launchkit bench serve``: how long they are, what they say, when they arrive.
+
+All of it follows from a seed. Time is counted in steps of the engine, not in seconds: the same
+requests meet in the same batches however fast a step is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from launchkit.errors import UsageError
+
+Tokens = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is served: so many requests of about these lengths, at most so many at a time."""
+
+    concurrency: int
+    """Requests that run at a time, at most."""
+    requests: int
+    input_tokens: int
+    """Mean length of a prompt; from half of it to half as much again."""
+    output_tokens: int
+    """Mean length of an answer; likewise."""
+    rate: float | None = None
+    """Arrivals per step of a Poisson process; None: a new request arrives when one has ended, so
+    that ``concurrency`` of them are always there."""
+    step_tokens: int = 2048
+    """Tokens that a step computes at most, of prompts and answers together."""
+
+    def check(self) -> None:
+        """Raise UsageError for numbers that cannot be served."""
+        for name in ("concurrency", "requests", "input_tokens", "output_tokens"):
+            value = getattr(self, name)
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}. Give more.")
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            raise UsageError(f"the rate must be above 0 and finite, not {self.rate}. Give more.")
+        if self.step_tokens < self.concurrency:
+            raise UsageError(
+                f"{self.concurrency} requests need a token each in a step, which has at most "
+                f"{self.step_tokens}. Give a concurrency up to that."
+            )
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the longest request that can be drawn, its last one not counted."""
+        return _longest(self.input_tokens) + _longest(self.output_tokens) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A prompt, and how many tokens are to follow it."""
+
+    number: int
+    """Its place in the order of arrival, from 0."""
+    arrival_step: int
+    """The step before which it arrives; not before its turn in a closed loop."""
+    prompt: Tokens
+    output_tokens: int
+
+
+def draw_requests(workload: Workload, vocabulary: int, seed: int) -> list[Request]:
+    """Return the requests of a workload in the order of their arrival.
+
+    vocabulary: token ids are below it. The same arguments give the same requests.
+    """
+    rng = np.random.default_rng(seed)
+    count = workload.requests
+    prompts = _lengths(rng, workload.input_tokens, count)
+    outputs = _lengths(rng, workload.output_tokens, count)
+    arrivals = np.zeros(count, dtype=np.int64)
+    if workload.rate is not None:
+        arrivals = np.floor(rng.exponential(1 / workload.rate, count).cumsum()).astype(np.int64)
+    return [
+        Request(
+            number,
+            int(arrivals[number]),
+            rng.integers(0, vocabulary, int(prompts[number]), dtype=np.int32),
+            int(outputs[number]),
+        )
+        for number in range(count)
+    ]
+
+
+def _lengths(rng: Any, mean: int, count: int) -> Tokens:
+    lengths: Tokens = rng.integers(max(1, mean - mean // 2), _longest(mean) + 1, count)
+    return lengths
+
+
+def _longest(mean: int) -> int:
+    return mean + mean // 2
