@@ -115,7 +115,9 @@ def make_engine(
     """
     workload.check()
     steps = StepTensors(
-        slots=workload.concurrency,
+        # Every group's part of what is looked up starts at a multiple of 16 bytes, as engines have
+        # it, which allow for round numbers of requests: else their layers need plans of their own.
+        slots=-(-workload.concurrency // 4) * 4,
         step_tokens=workload.step_tokens,
         columns=-(-workload.most_tokens // block_size),
         block_size=block_size,

@@ -1,8 +1,8 @@
 """What ``launchkit bench serve`` compares: how states are looked up, moved, scanned and updated.
 
-Both variants launch the same kernels with the same configs on the same numbers, and leave the same
-bits. The one launches them through ``kernel[grid]`` behind an engine's ordinary wrappers; the other
-through launchkit's ops.
+Both variants compute the same numbers with the same configs and leave the same bits. The one launches
+through ``kernel[grid]`` behind an engine's ordinary wrappers, with a lookup a group and states that
+torch moves; the other through launchkit's ops, which look up once and move states in the kernels.
 """
 
 from __future__ import annotations

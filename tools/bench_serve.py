@@ -118,8 +118,7 @@ def serve(
     check_at_least("--repeats", repeats, 3)
     check_output(output)
     check_settings()
-    serving = benchmark("serving")
-    asked = serving.Asked(
+    asked = benchmark("serving_asked").Asked(
         tuple(dict.fromkeys(model or ("Nemotron-3-Nano",))), layers, tuple(concurrency or ()),
         requests, input_tokens, output_tokens, rate, repeats, seed, time_limit,
     )  # fmt: skip
@@ -127,7 +126,7 @@ def serve(
     console = Console(stderr=True)
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task("runs", total=None)
-        document = serving.measure(
+        document = benchmark("serving").measure(
             asked,
             began=lambda runs: progress.update(task, total=runs),
             advance=lambda: progress.advance(task),
@@ -179,7 +178,8 @@ def _table(document: dict[str, Any], title: str, cases: list[dict[str, Any]]) ->
 def _spread(figure: dict[str, Any]) -> str:
     if figure["mean"] is None:
         return "-"
-    return f"{figure['mean']:,.2f} ± {figure['stddev']:,.2f}"
+    digits = 0 if figure["mean"] >= 1000 else 1 if figure["mean"] >= 100 else 2
+    return f"{figure['mean']:,.{digits}f} ± {figure['stddev']:,.{digits}f}"
 
 
 def _ratio(ratio: dict[str, Any] | None) -> str:
