@@ -44,7 +44,7 @@ def measure(
     """
     asked.check()
     refuse_launch_hooks()
-    deadline_ns = clock.now_ns() + int(asked.time_limit_s * 1e9)
+    deadline_ns = clock.now_ns() + asked.time_limit_s * 1e9
     with measuring() as cuda, pinned(), nullcontext() if cuda else _one_thread():
         workloads = asked.workloads(cuda)
         began(len(asked.models) * len(workloads) * (1 + asked.repeats) * len(VARIANTS))
@@ -59,7 +59,7 @@ def measure(
 
 
 def _cases(
-    name: str, asked: Asked, cuda: bool, deadline_ns: int, advance: Callable[[], None]
+    name: str, asked: Asked, cuda: bool, deadline_ns: float, advance: Callable[[], None]
 ) -> Iterator[dict[str, list[Any]]]:
     """Yield what each workload of a model adds to the document."""
     workloads = asked.workloads(cuda)

@@ -53,8 +53,8 @@ class Asked:
             raise UsageError(f"layers must be at least 1, not {self.layers}. Give more.")
         if not self.time_limit_s > 0:
             raise UsageError(f"the time limit must be above 0 s, not {self.time_limit_s}.")
-        if self.seed < 0:
-            raise UsageError(f"the seed must be at least 0, not {self.seed}.")
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"the seed must be from 0 to {2**32 - 1}, not {self.seed}.")
         for cuda in (False, True):
             for workload in self.workloads(cuda):
                 workload.check()

@@ -47,6 +47,8 @@ class Batch:
     """Of the rows that do not decode; None: all do."""
     has_initial: torch.Tensor | None
     """Of these, (S,) bool: whether something was computed before; None: for none of them."""
+    moves: bool
+    """Whether a request with a state enters another block. Without speculation the host knows."""
 
 
 class StepTensors:
@@ -103,7 +105,7 @@ class StepTensors:
             query_start=views["query_start"][: count + 1], slots=views["slots"][:count],
             last=views["last"][:count], computed=views["computed"], columns=views["columns"],
             metadata=self._metadata(pieces, bounds[decodes:] - decodes),
-            has_initial=self._has_initial(pieces),
+            has_initial=self._has_initial(pieces), moves=any(map(self._enters_block, rows)),
         )  # fmt: skip
 
     def _fill_rows(
@@ -122,6 +124,10 @@ class StepTensors:
         # -1 for a request without computed tokens.
         host["columns"][slots] = (computed - 1) // self.block_size
         self._row_tables[:, :count] = self._blocks[:, slots]
+
+    def _enters_block(self, row: Row) -> bool:
+        last = row.computed + row.tokens - 1
+        return 0 < row.computed <= last // self.block_size * self.block_size
 
     def _metadata(self, pieces: list[Row], bounds: npt.NDArray[Any]) -> ChunkMetadata | None:
         if not pieces:

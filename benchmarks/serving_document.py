@@ -67,6 +67,7 @@ def described(
         "case": case, "model": model.shape.model, "layers": model.layers, "hidden": model.hidden,
         "concurrency": workload.concurrency, "requests": workload.requests,
         "repeats": pairs.repeats, "steps": pairs.steps, "output_tokens": pairs.output_tokens,
+        "scans": pairs.scans,
         "tokens_and_states_equal": equal, "difference": pairs.difference,
     }  # fmt: skip
     rows = [{"case": case, "variant": name, **summary(pairs.runs[name])} for name in VARIANTS]

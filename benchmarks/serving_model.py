@@ -82,6 +82,10 @@ class LayerOps:
         """Look up the states' blocks, and move states into blocks that their requests enter."""
         raise NotImplementedError
 
+    def scans(self) -> dict[str, int]:
+        """Return how many scans went which way so far, where there is more than one."""
+        return {}
+
     def decode(self, layer: int, batch: Batch, tokens: ScanTensors) -> None:
         """Advance the states of decoding rows by a token each; write their outputs."""
         raise NotImplementedError

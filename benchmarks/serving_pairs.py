@@ -22,6 +22,8 @@ class Pairs:
     steps: list[int] = field(default_factory=list)
     """Steps that each of these pairs took."""
     output_tokens: list[int] = field(default_factory=list)
+    scans: dict[str, int] = field(default_factory=dict)
+    """Scans of launchkit's measured runs, by how they went."""
     compared: int = 0
     """Pairs whose tokens and states were compared; 0 where nothing is executed."""
     difference: dict[str, Any] | None = None
@@ -52,7 +54,7 @@ def run_pairs(
     Each pair has requests of its own, the same for both. ``may_go_on`` is asked before each pair;
     ``advance`` is called after each run.
     """
-    found = Pairs()
+    found, before = Pairs(), ops[VARIANTS[1]].scans()
     for number in range(-1, repeats):
         if not may_go_on():
             break
@@ -65,8 +67,12 @@ def run_pairs(
         if engine.states.executes:
             found.compared += 1
             found.difference = found.difference or difference(number, served)
-        if number >= 0:
+        if number < 0:
+            before = ops[VARIANTS[1]].scans()
+        else:
             _keep(found, served)
+    after = ops[VARIANTS[1]].scans()
+    found.scans = {way: count - before[way] for way, count in after.items()}
     return found
 
 

@@ -40,8 +40,10 @@ class Workload:
             value = getattr(self, name)
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}. Give more.")
-        if self.rate is not None and not 0 < self.rate < float("inf"):
-            raise UsageError(f"the rate must be above 0 and finite, not {self.rate}. Give more.")
+        if self.rate is not None and not 1e-6 <= self.rate <= 1e6:
+            raise UsageError(
+                f"the rate must be from 0.000001 to 1000000 arrivals per step, not {self.rate}."
+            )
         if self.step_tokens < self.concurrency:
             raise UsageError(
                 f"{self.concurrency} requests need a token each in a step, which has at most "

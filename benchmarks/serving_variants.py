@@ -22,6 +22,7 @@ from launchkit.benchmarks.serving_states import GROUPS, States
 from launchkit.benchmarks.ssd_before import final_state_writeback_separate, gather_separate
 from launchkit.benchmarks.ssd_before_scan import scan_before
 from launchkit.kernels.mamba_layer import MambaLayer, MambaStep
+from launchkit.kernels.ssd.scan import mamba_chunk_scan_combined_varlen
 from launchkit.kernels.state_copy.align import (
     precopy_mamba_align_fused_kernel,
     preprocess_mamba_align_fused_kernel,
@@ -44,13 +45,14 @@ class Baseline(LayerOps):
     _found: list[torch.Tensor] = field(default_factory=list)
 
     def begin(self, batch: Batch) -> None:
-        """Look up one group after another; decide, then copy."""
+        """Look up one group after another; where a state moves, decide and copy."""
         states, steps, rows = self.states, self.states.steps, batch.rows
         tables = [table[:rows] for table in steps.tables]
         found = [group_by_triton(table, batch.seq_lens, steps.block_size) for table in tables]
         # Without a kernel that ran, blocks that are there.
         self._found = [each[:, 0] for each in (found if states.executes else tables)]
-        self._copy(batch)
+        if batch.moves:
+            self._copy(batch)
 
     def _copy(self, batch: Batch) -> None:
         states, steps, rows = self.states, self.states.steps, batch.rows
@@ -115,10 +117,12 @@ class Launchkit(LayerOps):
         self._found: list[torch.Tensor] = []
 
     def begin(self, batch: Batch) -> None:
-        """Look up all groups at once; decide, then copy."""
+        """Look up all groups at once; where a state moves, decide and copy."""
         states, step, rows = self.states, self._step, batch.rows
         found = step.state_indices(self._indices, batch.seq_lens, rows)
         self._found = [found[group, :, 0] for group in range(GROUPS)]
+        if not batch.moves:
+            return
         step.preprocess_align(
             batch.slots, batch.columns, batch.computed, batch.query_start, states.accepted,
             states.src_col, states.src_off, rows, states.steps.block_size,
@@ -127,6 +131,12 @@ class Launchkit(LayerOps):
             batch.columns, states.src_col, states.src_off, states.tables, states.table, rows,
             batch.slots, table_by_slot=False,
         )  # fmt: skip
+
+    def scans(self) -> dict[str, int]:
+        """Return the scans so far: replayed from an op plan, and those that ran as they are."""
+        scan: Any = mamba_chunk_scan_combined_varlen
+        plans = scan.op_plans
+        return {"replayed": plans.replays, "ran_as_is": sum(plans.reasons.values())}
 
     def decode(self, layer: int, batch: Batch, tokens: ScanTensors) -> None:
         """Launch the same kernel."""

@@ -21,7 +21,7 @@ from launchkit.benchmarks.serving_requests import Workload, draw_requests
 from launchkit.benchmarks.serving_variants import GROUPS, VARIANTS, Baseline, Launchkit
 from launchkit.errors import UsageError
 from launchkit.tools import bench
-from launchkit.tools.bench_serve import show
+from launchkit.tools.bench_serve_table import show
 
 SMALL = Asked(
     layers=1, concurrency=(1, 3), requests=3, input_tokens=6, output_tokens=2, repeats=3
@@ -137,6 +137,10 @@ def test_runs_of_a_case_warm_up_first_and_take_turns(monkeypatch):
     class Stack:
         model = SMALL.model("Nemotron-3-Nano", cuda=False)
 
+    class Ops(str):
+        def scans(self):
+            return {"replayed": len(ran)}
+
     class Engine:
         stack = Stack
 
@@ -149,13 +153,16 @@ def test_runs_of_a_case_warm_up_first_and_take_turns(monkeypatch):
             return Served(tokens, [0] * 3, [[1]] * 3, [1], [1], [1], 1)
 
     workload = SMALL.workloads(False)[0]
-    pairs = serving_pairs.run_pairs(Engine(), {"baseline": 1, "launchkit": 2}, workload, 3, 11)
-    assert [ops for ops, _ in ran] == [2, 1, 1, 2, 2, 1, 1, 2]
+    ops = {"baseline": "a", "launchkit": Ops("b")}
+    pairs = serving_pairs.run_pairs(Engine(), ops, workload, 3, 11)
+    assert "".join(each for each, _ in ran) == "baabbaab"
     drawn = [[r.prompt.tolist() for r in draw_requests(workload, 256, s)] for s in range(11, 15)]
     assert [prompts for _, prompts in ran] == [each for each in drawn for _ in range(2)]
     assert (pairs.repeats, pairs.compared, pairs.difference) == (3, 4, None)
+    assert pairs.scans == {"replayed": 6}
     ran.clear()
-    pairs = serving_pairs.run_pairs(Engine(), {"baseline": 1, "launchkit": "odd"}, workload, 3, 11)
+    ops["launchkit"] = Ops("odd")
+    pairs = serving_pairs.run_pairs(Engine(), ops, workload, 3, 11)
     assert pairs.difference == {"what": "token", "pair": 0, "request": 0, "place": 0}
 
 
@@ -249,9 +256,9 @@ def test_a_run_that_is_cut_short_leaves_the_cases_that_were_served(monkeypatch):
      (("--requests", "0"), "requests must be at least 1"),
      (("--input-tokens", "0"), "input_tokens must be at least 1"),
      (("--output-tokens", "0"), "output_tokens must be at least 1"),
-     (("--rate", "0"), "the rate must be above 0"),
-     (("--rate", "nan"), "the rate must be above 0"),
-     (("--seed", "-1"), "the seed must be at least 0"),
+     (("--rate", "0"), "the rate must be from"),
+     (("--rate", "nan"), "the rate must be from"),
+     (("--seed", "-1"), "the seed must be from 0"),
      (("--time-limit", "0"), "the time limit must be above 0")],
 )  # fmt: skip
 def test_a_bad_option_is_refused(options, message):

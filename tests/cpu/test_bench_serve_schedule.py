@@ -139,7 +139,7 @@ def test_batches_say_what_the_step_holds(workload, seed, block_size):
         workload.concurrency, workload.step_tokens, columns, block_size, 3, 16, "cpu", seed
     )
     owners = {}
-    for step in steps[:5]:
+    for step in steps[:8]:
         batch = tensors.fill(step, lambda row: row.request.prompt[0])
         rows = step.rows
         lengths = np.array([row.tokens for row in rows])
@@ -160,6 +160,11 @@ def test_batches_say_what_the_step_holds(workload, seed, block_size):
         initial = [row.computed > 0 for row in pieces]
         found = batch.has_initial
         assert (found.tolist() == initial) if any(initial) else found is None
+        columns_of = [  # of the last token, before the step and after it
+            [(row.computed - 1) // block_size, (row.computed + row.tokens - 1) // block_size]
+            for row in rows if row.computed
+        ]  # fmt: skip
+        assert batch.moves == any(before != after for before, after in columns_of)
         for place, row in enumerate(rows):
             assert batch.slots[place] == row.slot
             assert batch.computed[row.slot] == row.computed

@@ -47,10 +47,12 @@ class PlainTorch(LayerOps):
         self.fresh = {slot for slot in self.slots if computed[slot] == 0}
         self.pieces += sum(computed[s] > 0 for s in self.slots[batch.decodes :])
         lengths = zip(self.slots, batch.seq_lens.tolist(), strict=True)
-        self.moves += sum(
+        moves = sum(
             computed[s] > 0 and (computed[s] - 1) // BLOCK_SIZE != (n - 1) // BLOCK_SIZE
             for s, n in lengths
         )
+        assert batch.moves == (moves > 0)
+        self.moves += moves
 
     def decode(self, layer, batch, tokens):
         self._advance(layer, range(batch.decodes), 0, tokens)
