@@ -6,6 +6,7 @@ Exit codes: 0 measured, 2 bad use.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -42,20 +43,6 @@ from launchkit.tools.bench_output import (
 )
 
 app = typer.Typer(invoke_without_command=True)
-app.command("mamba", help=bench_mamba.HELP)(bench_mamba.mamba)
-app.command("copy", help=bench_copy.HELP)(bench_copy.copy)
-app.command("indices")(bench_indices.indices)
-app.command("layer")(bench_layer.layer)
-app.command("libraries")(bench_libraries.libraries)
-app.command("differential")(bench_differential.differential)
-app.command("fuzz")(bench_fuzz.fuzz)
-app.command("import")(bench_import.import_)
-app.command("service")(bench_service.service)
-app.command("serve", help=bench_serve.HELP)(bench_serve.serve)
-app.command("soak")(bench_soak.soak)
-app.command("store")(bench_store.store)
-app.command("warm")(bench_warm.warm)
-
 _VARIANTS = {
     "triton_autotuner": "Autotuner",
     "config_cache": "cache",
@@ -103,7 +90,6 @@ def main(context: typer.Context) -> None:
         bench_mamba.quick()
 
 
-@app.command("launch")
 def launch(
     case: Cases = None,
     rounds: Rounds = 15,
@@ -124,6 +110,34 @@ def launch(
             names, rounds, launches, advance=lambda: progress.advance(task)
         )
     give(document, show, as_json, output)
+
+
+_PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "Launches": {
+        "launch": launch,
+        "mamba": bench_mamba.mamba,
+        "layer": bench_layer.layer,
+        "libraries": bench_libraries.libraries,
+        "serve": bench_serve.serve,
+        "warm": bench_warm.warm,
+    },
+    "Kernels": {"copy": bench_copy.copy, "indices": bench_indices.indices},
+    "Stores, service, captures": {
+        "store": bench_store.store,
+        "service": bench_service.service,
+        "import": bench_import.import_,
+    },
+    "Proof": {
+        "differential": bench_differential.differential,
+        "fuzz": bench_fuzz.fuzz,
+        "soak": bench_soak.soak,
+    },
+}
+_HELP = {"mamba": bench_mamba.HELP, "copy": bench_copy.HELP, "serve": bench_serve.HELP}
+
+for _panel, _commands in _PANELS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, help=_HELP.get(_name), rich_help_panel=_panel)(_command)
 
 
 def show(document: dict[str, Any]) -> None:

@@ -16,10 +16,12 @@ import launchkit
 from launchkit.errors import LaunchkitError
 from launchkit.printing import printable_lines
 from launchkit.tools import afterwards, commands
+from launchkit.tools.command_examples import epilog
 
 app = typer.Typer(
     name="launchkit",
     help="Launch tuned Triton kernels at almost no host cost, and see where host time goes.",
+    epilog=epilog(""),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

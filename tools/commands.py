@@ -12,6 +12,10 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
+from launchkit.tools.command_examples import epilog
+
+FIRST, CONFIGS, TIME = "To begin with", "Tuned configs", "Where host time goes"
+
 
 @dataclass(frozen=True)
 class Command:
@@ -21,44 +25,60 @@ class Command:
     """A module of the tools that has ``app``, a group of commands, or else ``command``."""
     summary: str
     """The first paragraph of the command's own help: listing the commands imports none of them."""
+    panel: str
+    """Beside which others it is listed."""
     context_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 COMMANDS = {
+    "doctor": Command(
+        "doctor", "Say what keeps launches here from being fast, and what to do about it.", FIRST
+    ),
     "bench": Command(
         "bench",
         "Measure host microseconds per launch and per Mamba2 layer, on a GPU or without one.",
+        FIRST,
     ),
-    "configs": Command("configs", "Look at stored tuned configs, share and pin them."),
+    "run": Command(
+        "run",
+        "Run a Python program, unedited, with every Triton kernel launched through launchkit.",
+        FIRST,
+        # The first word that is no option ends ours: what follows is the program's.
+        {"allow_interspersed_args": False},
+    ),
+    "configs": Command("configs", "Look at stored tuned configs, share and pin them.", CONFIGS),
+    "tune": Command(
+        "tune",
+        "Tune every launch of a manifest on this machine's GPUs, and store the configs.",
+        CONFIGS,
+    ),
+    "warm": Command(
+        "warm",
+        "Compile every launch of a manifest into Triton's disk cache, with its stored config.",
+        CONFIGS,
+    ),
+    "serve": Command(
+        "serve_group", "Serve tuned configs to many machines: tune once, everywhere.", CONFIGS
+    ),
     "profile": Command(
         "profile",
         "Capture a program: launchkit profile [--nsys|--torch|--py-spy] -- PROGRAM. Or make "
         "captures smaller and fit to be shared.",
+        TIME,
     ),
-    "serve": Command("serve_group", "Serve tuned configs to many machines: tune once, everywhere."),
-    "diff": Command("diff", "Compare two captures range by range and kernel by kernel."),
-    "doctor": Command(
-        "doctor", "Say what keeps launches here from being fast, and what to do about it."
+    "report": Command(
+        "report", "Read captures: say where the host's time goes, and why the GPU waits.", TIME
     ),
-    "report": Command("report", "Say where the host's time goes, and why the GPU waits."),
-    "tune": Command("tune", "Tune what a manifest lists on this machine's GPUs, and store it."),
-    "warm": Command(
-        "warm",
-        "Compile every launch of a manifest into Triton's disk cache, with its stored config.",
-    ),
-    "run": Command(
-        "run",
-        "Run a Python program with launchkit.install() in force.",
-        # The first word that is no option ends ours: what follows is the program's.
-        {"allow_interspersed_args": False},
-    ),
+    "diff": Command("diff", "Compare two captures range by range and kernel by kernel.", TIME),
 }
 
 
 def add_to(app: typer.Typer) -> None:
     """Give ``app`` every command, in the order of ``COMMANDS``."""
     for name, command in COMMANDS.items():
-        app.command(name, cls=_ImportedOnUse, help=command.summary)(_no_parameters)
+        app.command(name, cls=_ImportedOnUse, help=command.summary, rich_help_panel=command.panel)(
+            _no_parameters
+        )
 
 
 def _no_parameters() -> None:
@@ -76,7 +96,14 @@ def imported(name: str) -> Any:
     _let_the_terminal_break_lines(app)
     made: Any = typer.main.get_group(app) if hasattr(module, "app") else typer.main.get_command(app)
     made.name = name
+    _give_examples(made, name)
     return made
+
+
+def _give_examples(command: Any, words: str) -> None:
+    command.epilog = epilog(words)
+    for name, each in getattr(command, "commands", {}).items():
+        _give_examples(each, f"{words} {name}")
 
 
 class _ImportedOnUse(TyperCommand):

@@ -41,9 +41,10 @@ def _nsys() -> Iterator[Check]:
     line = capturing.shell_text(capturing.nsys_command(_PROGRAM, capturing.NsysOptions("capture")))
     if which("nsys") is None:
         advice = (
-            "Install Nsight Systems (it comes with the CUDA toolkit) to see CUDA calls and the GPU."
+            "Install Nsight Systems (it comes with the CUDA toolkit) to see CUDA calls and the "
+            f"GPU, with {line}"
         )
-        yield Check(name, NOTE, f"nsys is not on the PATH. With it: {line}", advice)
+        yield Check(name, NOTE, "nsys is not on the PATH.", advice)
         return
     found, told = _nsys_version()
     if found is None:
@@ -86,7 +87,7 @@ def _pyspy() -> Iterator[Check]:
     try:
         program = pyspy_program()
     except MissingExtraError as error:
-        yield Check(name, NOTE, "py-spy is not installed.", str(error))
+        yield Check(name, NOTE, "launchkit profile --py-spy cannot sample here.", str(error))
         return
     line = capturing.shell_text(capturing.pyspy_command(_PROGRAM, "py-spy.json", pyspy=program))
     yield Check(name, OK, f"launchkit profile --py-spy -- PROGRAM, which runs {line}")

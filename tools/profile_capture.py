@@ -30,7 +30,9 @@ PySpy = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="Directory for what is captured; new or empty."),
+    typer.Option(
+        "--output", "-o", help="New or empty directory for the files. Default: named by the time."
+    ),
 ]
 Install = Annotated[
     bool, typer.Option("--install", help="Let all Triton kernels launch through launchkit.")

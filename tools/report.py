@@ -63,7 +63,7 @@ def command(
     limit: Limit = 20,
     apart: Apart = False,
 ) -> None:
-    """Say where the host's time goes, and why the GPU waits.
+    """Read captures: say where the host's time goes, and why the GPU waits.
 
     Captures of several ranks or processes, taken at the same time, are put on one clock and
     reported as one, with a row for each process that says how late it launches.

@@ -46,7 +46,7 @@ def command(
     stats: Stats = False,
     output: AsJson = None,
 ) -> None:
-    """Run a Python program with launchkit.install() in force.
+    """Run a Python program, unedited, with every Triton kernel launched through launchkit.
 
     Options for launchkit come before the program. Python processes that it starts install too,
     where they import launchkit; vLLM's workers do by themselves.

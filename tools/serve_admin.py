@@ -17,8 +17,8 @@ from launchkit.tools.serve import LONGEST_DAYS, DatabaseUrl, database_url, needi
 if TYPE_CHECKING:
     from launchkit.service.db import Database
 
-tokens = typer.Typer(help="Who may use the service.")
-namespaces = typer.Typer(help="Which namespaces the service has.")
+tokens = typer.Typer(help="Make, list and revoke the tokens that say who may use the service.")
+namespaces = typer.Typer(help="Make and list the service's namespaces.")
 
 _SCOPES = Annotated[
     Literal["read", "write", "admin"],

@@ -43,7 +43,7 @@ def command(
     kernel: Kernels = None,
     as_json: manifests.AsJson = False,
 ) -> None:
-    """Tune what a manifest lists on this machine's GPUs, and store it.
+    """Tune every launch of a manifest on this machine's GPUs, and store the configs.
 
     Arguments are disposable: tensors of the recorded shape, strides, dtype and alignment, floats
     random, all else zeros. What indexes other tensors should be filled in by --make: with zeros

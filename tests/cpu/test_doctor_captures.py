@@ -55,7 +55,7 @@ def test_commands_are_those_that_profile_runs(machine) -> None:
 def test_without_nsys_its_command_is_still_told_and_nothing_is_a_finding(machine) -> None:
     (check, *_) = machine()
     assert (check.name, check.state) == ("capture: nsys", "note")
-    assert "--cuda-graph-trace=node" in check.says
+    assert "--cuda-graph-trace=node" in check.advice
     assert check.advice
 
 
