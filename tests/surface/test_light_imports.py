@@ -50,7 +50,9 @@ def test_an_import_of_launchkit_brings_in_nothing_that_is_installed_and_four_lea
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_the_list_of_commands_imports_the_command_line_and_no_command(option):
     modules = loaded_by(LISTED.format(option))
-    tools = {f"launchkit.tools.{name}" for name in ("cli", "commands", "command_examples", "afterwards")}
+    tools = {
+        f"launchkit.tools.{name}" for name in ("cli", "commands", "command_examples", "afterwards")
+    }
     assert own(modules) == {"launchkit", "launchkit.__main__", "launchkit.tools"} | LEAVES | tools
     # What Typer and Rich bring along, in their older releases too; attr where it is.
     assert foreign(modules) <= {
