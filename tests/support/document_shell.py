@@ -55,7 +55,7 @@ class Surroundings:
             for name, value in os.environ.items()
             if not name.startswith("LAUNCHKIT_") or name == "LAUNCHKIT_NATIVE"
         }
-        for name in ("PYTHONSAFEPATH", "PYTHONWARNINGS", "FORCE_COLOR", "XDG_CONFIG_HOME"):
+        for name in ("PYTHONSAFEPATH", "FORCE_COLOR", "XDG_CONFIG_HOME"):
             kept.pop(name, None)
         path = [str(self.commands), str(Path(sys.executable).parent), kept.get("PATH", "")]
         return kept | {
@@ -66,6 +66,8 @@ class Surroundings:
             "TERM": "dumb",
             "COLUMNS": "100",
             "NO_COLOR": "1",
+            # Triton 3.9 announces a default of 3.10 on the first compilation.
+            "PYTHONWARNINGS": "ignore:TRITON_DEFAULT_FP_FUSION is unset:UserWarning",
         }
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SHOWN = {"json", "text", "yaml", "toml", "bash"}
+SHOWN = {"bash", "diff", "json", "text", "toml", "yaml"}
 RUN = {"python", "console"}
 _FENCE = re.compile(r"( *)(```+)(.*)")
 _HIDDEN = re.compile(r"<!-- (?=(?:python|console)\b)(.*)")
