@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from documents import documents, name_of
 
 import launchkit
 from launchkit import hostonly, jsonio, settings
+from launchkit.dispatch import launch_counts
+from launchkit.dispatch import triton_seam as seam
 from launchkit.tools import bench, bench_mamba_table, commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +74,17 @@ def test_every_public_name_is_in_a_document():
         words |= set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     assert set(launchkit.__all__) <= words
     assert set(hostonly.__all__) - {"LABEL", "AttributeValue"} <= words
+
+
+def test_guide_explains_every_reason_for_which_a_launch_goes_through_triton():
+    reasons = {value for name, value in vars(launch_counts).items() if name.isupper()}
+    reasons = {reason for reason in reasons if isinstance(reason, str)}
+    obstacles = inspect.getsource(seam.shortcut_obstacle) + inspect.getsource(seam.launch_obstacle)
+    reasons |= set(re.findall(r'return f?"([\w ]+)', obstacles))
+    assert len(reasons) > 15
+    told = re.findall(r"^\| (`.*?`) \|", text("docs/guides/autotuned.md"), re.MULTILINE)
+    for reason in reasons:
+        assert any(reason.strip() in row for row in told), reason
 
 
 def test_no_document_holds_a_placeholder():

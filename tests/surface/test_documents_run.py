@@ -27,7 +27,7 @@ NOT_YET = {
     "docs/timelines.md",
 }
 # First lines of the blocks that no test runs (`other`), by document.
-NEVER_RUN: dict[str, list[str]] = {}
+NEVER_RUN = {"docs/guides/install.md": ["$ pip install launchkit-triton"]}
 OPTIONS = {
     "python": r"(gpu|file=[\w./-]+\.py)?",
     "console": r"(gpu|other)?",
