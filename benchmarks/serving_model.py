@@ -117,6 +117,11 @@ class HybridStack:
             (self._projection(hidden, 3 * hidden), self._projection(hidden, hidden))
             for _ in range(model.layers // ATTENTION_EVERY)
         ]
+        # Given, as a trained model's: torch has one kernel for that, and need not for none.
+        self._scales = {
+            width: torch.ones(width, dtype=model.dtype, device=device)
+            for width in (hidden, model.inner)
+        }
         self._head = self._projection(hidden, model.vocabulary)
 
     def step(self, batch: Batch, ops: LayerOps) -> torch.Tensor:
@@ -125,15 +130,17 @@ class HybridStack:
         stream = functional.embedding(batch.ids, self._embedding)
         for layer in range(self.model.layers):
             stream = stream + self._mixed(layer, stream, batch, ops)
-            stream = stream + _two_layers(stream, *self._feed_forward[layer])
+            up, down = self._feed_forward[layer]
+            stream = stream + functional.silu(self._norm(stream) @ up) @ down
             if (layer + 1) % ATTENTION_EVERY == 0:
-                stream = stream + _attended(stream, *self._attention[layer // ATTENTION_EVERY])
+                qkv, out = self._attention[layer // ATTENTION_EVERY]
+                stream = stream + (self._norm(stream) @ qkv)[:, -self.model.hidden :] @ out
         last = stream.index_select(0, batch.last)
-        return (_norm(last) @ self._head).float().argmax(-1)
+        return (self._norm(last) @ self._head).float().argmax(-1)
 
     def _mixed(self, layer: int, stream: torch.Tensor, batch: Batch, ops: LayerOps) -> torch.Tensor:
         model, weights = self.model, self._mamba[layer]
-        projected = _norm(stream) @ weights.projected
+        projected = self._norm(stream) @ weights.projected
         gate, inner = projected[:, : model.inner], model.inner
         convolved = functional.silu(projected[:, inner : inner + model.convolved])
         out = torch.empty(
@@ -146,7 +153,7 @@ class HybridStack:
             ops.decode(layer, batch, tokens.rows(None, rows))
         if batch.metadata is not None:
             ops.prefill(layer, batch, tokens.rows(rows, None))
-        return _norm(out.flatten(1) * functional.silu(gate)) @ weights.out
+        return self._norm(out.flatten(1) * functional.silu(gate)) @ weights.out
 
     def _tokens(
         self,
@@ -177,21 +184,13 @@ class HybridStack:
             out=self._projection(self.model.inner, hidden),
         )
 
+    def _norm(self, stream: torch.Tensor) -> torch.Tensor:
+        width = stream.shape[-1]
+        return functional.rms_norm(stream, (width,), self._scales[width])
+
     def _projection(self, rows: int, columns: int) -> torch.Tensor:
         return self._normal(rows, columns) / math.sqrt(rows)
 
     def _normal(self, *sizes: int) -> torch.Tensor:
         device = self._random.device
         return torch.randn(sizes, generator=self._random, device=device).to(self.model.dtype)
-
-
-def _norm(stream: torch.Tensor) -> torch.Tensor:
-    return functional.rms_norm(stream, stream.shape[-1:])
-
-
-def _two_layers(stream: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-    return functional.silu(_norm(stream) @ up) @ down
-
-
-def _attended(stream: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    return (_norm(stream) @ qkv)[:, -stream.shape[1] :] @ out

@@ -46,8 +46,8 @@ class States:
                 state.tensor.zero_()
 
     def digest(self) -> list[int]:
-        """Return a sum over the bits of each layer's states."""
-        return [int(cache.view(torch.int16).sum(dtype=torch.int64)) for cache in self.caches]
+        """Return a sum over the bits of each layer's states, modulo 2**64."""
+        return [int(cache.flatten().view(torch.int64).sum()) for cache in self.caches]
 
 
 def make_states(model: ServingModel, steps: StepTensors, executes: bool) -> States:

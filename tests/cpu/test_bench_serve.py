@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,8 @@ def test_cases_say_how_much_was_served(document):
         ]
         assert case["output_tokens"] == expected
         assert all(steps >= 2 for steps in case["steps"])
+        assert set(case["scans"]) == {"replayed", "ran_as_is"}
+        assert sum(case["scans"].values()) >= 3
 
 
 @pytest.mark.parametrize("different", [False, True])
@@ -220,13 +223,15 @@ def test_a_figure_that_runs_lack_has_no_mean_and_no_ratio():
     assert compared["ttft_p50_ms"] == {"ratio": 0.5, "stddev": 0.0, "better": "lower"}
 
 
-def test_cases_behind_the_time_limit_are_left_out_and_said(monkeypatch):
-    document = serving.measure(Asked(**{**vars(SMALL), "time_limit_s": 1e-9}))
+def test_cases_behind_the_time_limit_are_left_out_and_said(capsys):
+    document = serving.measure(replace(SMALL, rate=0.5, time_limit_s=1e-9))
+    assert (document["method"]["arrivals"], document["method"]["rate_per_step"]) == ("Poisson", 0.5)
     assert [left["case"] for left in document["skipped"]] == [
         "Nemotron-3-Nano/C1", "Nemotron-3-Nano/C3",
     ]  # fmt: skip
     assert (document["complete"], document["ok"], document["rows"]) == (False, True, [])
     show(document)
+    assert "Nemotron-3-Nano/C3: left out: 0 of 3 repeats" in capsys.readouterr().out
 
 
 def test_a_run_that_is_cut_short_leaves_the_cases_that_were_served(monkeypatch):
@@ -241,8 +246,7 @@ def test_a_run_that_is_cut_short_leaves_the_cases_that_were_served(monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        serving.measure(Asked(**{**vars(SMALL), "models": ("Bamba-9B", "Nemotron-3-Nano")}),
-                        finished=stop)  # fmt: skip
+        serving.measure(replace(SMALL, models=("Bamba-9B", "Nemotron-3-Nano")), finished=stop)
     assert kept == [(["Bamba-9B/C1"], False), (["Bamba-9B/C1", "Bamba-9B/C3"], False)]
 
 
