@@ -141,7 +141,7 @@ def _import(name: str) -> Any:
         raise ImportError(f"{name} needs {error.name}. {advice}", name=error.name) from error
 
 
-def __getattr__(name: str) -> Any:
+def _public(name: str) -> Any:
     if name in _MODULES:
         return _import(f"launchkit.{name}")
     home = _HOMES.get(name)
@@ -150,6 +150,11 @@ def __getattr__(name: str) -> Any:
     value = getattr(_import(home), name)
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:
+    # A type checker that saw it would take every misspelt name for a public one.
+    __getattr__ = _public
 
 
 def __dir__() -> list[str]:

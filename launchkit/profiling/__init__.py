@@ -41,9 +41,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def _public(name: str) -> Any:
     if name == "profile_launches":
         from launchkit.profiling.recorder import profile_launches
 
         return profile_launches
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:
+    # A type checker that saw it would take every misspelt name for a public one.
+    __getattr__ = _public

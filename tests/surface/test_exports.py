@@ -64,7 +64,7 @@ def test_type_checkers_see_the_same_names():
     seen = {
         alias.asname or alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in node.body
         if isinstance(inner, ast.ImportFrom)
         for alias in inner.names

@@ -105,7 +105,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def _public(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -115,3 +115,8 @@ def __getattr__(name: str) -> Any:
             raise
         raise MissingExtraError("profile", error.name or "polars") from None
     return getattr(module, name)
+
+
+if not TYPE_CHECKING:
+    # A type checker that saw it would take every misspelt name for a public one.
+    __getattr__ = _public
