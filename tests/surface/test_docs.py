@@ -87,6 +87,14 @@ def test_guide_explains_every_reason_for_which_a_launch_goes_through_triton():
         assert any(reason.strip() in row for row in told), reason
 
 
+def test_stations_of_the_three_walks_are_files():
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for path in ROOT.rglob("*.*")]
+    named = re.findall(r"[\w/]+\.(?:py|c|h)\b", text("docs/guides/how-a-launch-works.md"))
+    assert len(set(named)) > 50
+    for name in set(named):
+        assert any(file.endswith(f"/{name.strip('/')}") for file in files), name
+
+
 def test_no_document_holds_a_placeholder():
     for path in [
         *ROOT.glob("*.md"),
