@@ -32,7 +32,8 @@ HELP = (
     "variants compute the same batches; they must give the same tokens and leave the same states. "
     "Times are wall time at the ends of steps, each of which waits for the GPU. No CUDA graphs.\n\n"
     f"Models: {MODEL_NAMES}. The defaults take a few minutes on a GPU. Without one they are small, "
-    "and the times are of launching alone: nothing is executed, and tokens are not compared."
+    "no kernel is executed, torch multiplies on the CPU, and tokens are not compared: the loop runs, "
+    "but its times are no figures of a model."
 )
 
 Models = Annotated[
