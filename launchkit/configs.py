@@ -23,6 +23,7 @@ Identity: TypeAlias = tuple[KernelId, DeviceId, Toolchain, LaunchKey]
 ConfigIdentity: TypeAlias = tuple[KeyValue, ...]
 """Every keyword value of a Triton config, sorted by name. Hooks are not part of it."""
 
+_NEEDS = re.compile(r"\[needs ([a-z_]{1,40})=([0-9]{1,18}) limit=([0-9]{1,18})\]\Z")
 _UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
 
@@ -138,7 +139,8 @@ class TunedConfig:
     @property
     def needed(self) -> Resource | None:
         """The resource that it lacked, if that is why it failed."""
-        return needed(self)
+        found = _NEEDS.search(self.error or "")
+        return None if found is None else Resource(found[1], int(found[2]), int(found[3]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +159,6 @@ class Resource:
     def text(self) -> str:
         """How it stands at the end of a stored reason."""
         return f"[needs {self.name}={self.required} limit={self.limit}]"
-
-
-_NEEDS = re.compile(r"\[needs ([a-z_]{1,40})=([0-9]{1,18}) limit=([0-9]{1,18})\]\Z")
-
-
-def needed(tuned: TunedConfig) -> Resource | None:
-    """Return the resource that a failed config lacked, if that is why it failed."""
-    found = _NEEDS.search(tuned.error or "")
-    return None if found is None else Resource(found[1], int(found[2]), int(found[3]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +230,7 @@ class TunedRecord:
         for tuned in self.configs:
             if tuned.method == method:
                 found[tuned.config] = tuned
-            elif needed(tuned) is not None:
+            elif tuned.needed is not None:
                 found.setdefault(tuned.config, tuned)
         return found
 

@@ -80,8 +80,8 @@ class GridNameError(GridError):
 
     def __init__(self, term: str, name: str, names: Sequence[str]) -> None:
         super().__init__(
-            f"{name!r} in the grid's {term} is no parameter of the kernel. It has: "
-            f"{', '.join(names) or 'none'}.",
+            f"{name!r} in the grid's {term} is no parameter of the kernel. Name one "
+            f"that it has: {', '.join(names) or 'none'}.",
             term=term,
             name=name,
             names=tuple(names),
@@ -174,11 +174,10 @@ class NotTunedError(LaunchkitError):
 
     def __init__(self, kernel: str, key: str, reason: str, explanation: str) -> None:
         super().__init__(
-            f"{kernel} has no tuned config for {key or 'its key'} ({reason}), and "
-            "must not be tuned now.\n"
-            f"{explanation}\nTune the kernel with such arguments "
-            "before serving, load a store that holds its config, or allow a nearer one with "
-            "LAUNCHKIT_DEVICE_POLICY, LAUNCHKIT_TOOLCHAIN_POLICY or shapes.",
+            f"{kernel} has no tuned config for {key or 'its key'} ({reason}), and must not be tuned "
+            f"now.\n{explanation}\nTune the kernel with such arguments before serving, load a store "
+            "that holds its config, or allow a nearer one with LAUNCHKIT_DEVICE_POLICY, "
+            "LAUNCHKIT_TOOLCHAIN_POLICY or shapes.",
             kernel=kernel,
             key=key,
             reason=reason,
@@ -270,15 +269,15 @@ class AgreementError(LaunchkitError):
     """
 
     def __init__(
-        self, reason: str, silent: Sequence[int] = (), conflicts: Sequence[str] = ()
+        self,
+        reason: str,
+        silent: Sequence[int] = (),
+        conflicts: Sequence[str] = (),
+        advice: str = "See what these ranks do, let every rank of the group call "
+        "agree_across_ranks as often as the others, or give it a longer timeout_s.",
     ) -> None:
         lines = "".join(f"\n  {conflict}" for conflict in conflicts)
-        advice = (
-            "Give all ranks the same config lists."
-            if conflicts
-            else "See what these ranks do, let every rank of the group call agree_across_ranks as "
-            "often as the others, or give it a longer timeout_s."
-        )
+        advice = "Give all ranks the same config lists." if conflicts else advice
         super().__init__(
             f"the ranks did not agree on tuned configs: {reason}.{lines}\n{advice}",
             reason=reason,

@@ -255,7 +255,7 @@ class Toolchain:
         return " ".join(f"{name} {version}" for name, version in self.fields.items())
 
 
-def same(toolchain: Toolchain, other: Toolchain, policy: ToolchainPolicy) -> bool:
+def same_toolchain(toolchain: Toolchain, other: Toolchain, policy: ToolchainPolicy) -> bool:
     """Tell whether what one toolchain's code measured counts for another one's.
 
     A version that is unknown, or that does not begin with two numbers, is the same minor as

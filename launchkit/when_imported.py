@@ -20,13 +20,13 @@ def when_imported(name: str, then: Callable[[], None]) -> None:
     What ``then`` raises reaches whoever imports the package.
     """
     module = sys.modules.get(name)
-    if module is not None and not is_being_imported(module):
+    if module is not None and not _is_being_imported(module):
         then()
     else:
         sys.meta_path.insert(0, _Finder(name, then))
 
 
-def is_being_imported(module: ModuleType) -> bool:
+def _is_being_imported(module: ModuleType) -> bool:
     """Tell whether a module's own code is still running."""
     return bool(getattr(module.__spec__, "_initializing", False))
 

@@ -79,7 +79,7 @@ def stored_hit(record: TunedRecord, layer: str) -> None:
     """Count a launch whose config a store knew, and what tuning it would have taken."""
     with _lock:
         _counts.hits[layer] += 1
-        _counts.saved_s += tuning_seconds(record)
+        _counts.saved_s += _tuning_seconds(record)
 
 
 def inexact_use(use: InexactUse) -> None:
@@ -106,7 +106,7 @@ def missed(reason: str) -> None:
         _counts.misses[reason] += 1
 
 
-def tuning_seconds(record: TunedRecord) -> float:
+def _tuning_seconds(record: TunedRecord) -> float:
     """Return how long the tuning of a record took: as it says, or the launches alone."""
     if record.seconds is not None:
         return record.seconds

@@ -101,7 +101,7 @@ def autotuned(
     if unknown:
         raise UsageError(
             f"triton.autotune of the installed Triton has no option {', '.join(unknown)}. "
-            f"It has: {', '.join(list(known)[1:])}.",
+            f"Give those that it has: {', '.join(list(known)[1:])}.",
             options=unknown,
         )
 
@@ -162,7 +162,7 @@ def _check_names(fn: Any, **lists: Sequence[str] | None) -> None:
         if unknown:
             raise UsageError(
                 f"{option} names {', '.join(unknown)}, which the kernel does not have. "
-                f"Its arguments are: {', '.join(fn.arg_names)}.",
+                f"Give those that it has: {', '.join(fn.arg_names)}.",
                 option=option,
                 unknown=unknown,
             )
@@ -177,7 +177,7 @@ def _check_shapes(fn: Any, key: Sequence[str], shapes: Mapping[str, Shape]) -> N
         if name not in key or name in constants:
             raise UsageError(
                 f"shapes names {name}, which is {'a constexpr' if name in constants else 'not in key'}. "
-                "Only the values of numeric key arguments may stand for each other.",
+                "Give numeric key arguments alone: only their values may stand for each other.",
                 name=name,
             )
         if not isinstance(shape, (Buckets, Nearest)):

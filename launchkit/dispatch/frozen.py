@@ -292,7 +292,7 @@ def _check_names(kernel: Any, names: tuple[str, ...], kwargs: Mapping[str, Any])
     for each in names:
         reason = None
         if each not in known:
-            reason = f"is no parameter. It has: {', '.join(known)}"
+            reason = f"is none of its parameters: {', '.join(known)}"
         elif each in constants:
             reason = "is a constexpr, which is compiled in"
         elif each in supplied:

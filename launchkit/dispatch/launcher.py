@@ -104,10 +104,10 @@ def launch_adopted(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     return launcher.missed(grid, args, kwargs) if result is MISS else result
 
 
-def make_launcher(kernel: Any, parts: KernelParts, adopt: Callable[[Any], Launcher]) -> Launcher:
+def _make_launcher(kernel: Any, parts: KernelParts) -> Launcher:
     """Return the launcher for a kernel's layers, not yet attached to it.
 
-    ``adopt`` gives the launcher of a kernel below, so that both share choices and plans.
+    That of a kernel below is adopted, so that both share choices and plans.
     """
     adapter = adapters.find(parts)
     reason = _why_triton(parts, adapted=adapter is not None)
@@ -155,7 +155,7 @@ def adopt(kernel: Any) -> Launcher:
         if not seam.interpreting():
             seam.require_driver()
         manifest_recording.start_as_set()
-        launcher = make_launcher(kernel, parts, adopt)
+        launcher = _make_launcher(kernel, parts)
         launcher.wrap(_slot)
         _launchers.add(launcher)
         kernel._launchkit_entry = launcher

@@ -20,7 +20,7 @@ def several_devices() -> bool:
     return torch.cuda.device_count() > 1
 
 
-def device_of(value: Any) -> int | None:
+def _device_of(value: Any) -> int | None:
     """Return the ordinal of the GPU that a tensor is on, or None for anything else."""
     if isinstance(value, torch.Tensor) and value.is_cuda:
         return value.get_device()
@@ -56,6 +56,6 @@ def _devices(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield from _devices({f"{name}[{index}]": each for index, each in enumerate(value)})
             continue
         held = getattr(value, "base", None)  # of a tensor descriptor
-        device = device_of(held if isinstance(held, torch.Tensor) else value)
+        device = _device_of(held if isinstance(held, torch.Tensor) else value)
         if device is not None:
             yield name, device

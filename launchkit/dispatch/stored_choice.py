@@ -120,7 +120,7 @@ class _Search:
         question, record = self._question, found.record
         self.known.update(tuned.config for tuned in record.configs)
         if not found.inexact:
-            decided = decides(record, question.identities, self._method)
+            decided = _decides(record, question.identities, self._method)
             if decided is not None:
                 return _choice(found, question, decided)
         hints = _hints(found, question, self._method) if permissions.takes_hints() else ()
@@ -138,7 +138,7 @@ class _Search:
         return problem is None
 
 
-def decides(
+def _decides(
     record: TunedRecord, identities: Iterable[ConfigIdentity], method: str
 ) -> TunedConfig | None:
     """Return the result of the live config that a record of exactly the launch decides on, or None.

@@ -95,7 +95,9 @@ def _in_blocks(grid: Any, ctas: int) -> tuple[Any, ...]:
     return (dims[0] * ctas, *[*dims, 1, 1][1:3]) if dims else ()
 
 
-def difference(planned: PassedLaunch, expected: PassedLaunch) -> tuple[str, str | None, str] | None:
+def _difference(
+    planned: PassedLaunch, expected: PassedLaunch
+) -> tuple[str, str | None, str] | None:
     """Return (what differs, name of the parameter or None, both in words), or None."""
     for field in ("function", "grid", "threads", "shared_bytes"):
         ours, theirs = getattr(planned, field), getattr(expected, field)
@@ -112,7 +114,7 @@ def difference(planned: PassedLaunch, expected: PassedLaunch) -> tuple[str, str 
 
 def compare(name: str, what: str, planned: PassedLaunch, expected: PassedLaunch) -> None:
     """Raise VerifyError if they differ; ``what`` of the kernel called ``name`` was planned."""
-    found = difference(planned, expected)
+    found = _difference(planned, expected)
     if found is not None:
         differs, parameter, words = found
         raise VerifyError(

@@ -232,9 +232,9 @@ def _make_driver(facts: DeviceFacts, devices: int, stub: Stub) -> HostOnlyDriver
         return HostOnlyDriver(facts, devices, stub)
     except (CalledProcessError, RuntimeError, OSError, ImportError) as error:
         raise HostOnlyError(
-            f"Triton could not build its CUDA driver module for host-only mode: {error}. "
-            "It needs a C compiler and Python's headers (for example: apt-get install gcc "
-            "python3-dev); the compiler's own message stands above.",
+            f"Triton could not build its CUDA driver module for host-only mode: {error}. The "
+            "compiler's own message stands above. Install a C compiler and Python's headers (for "
+            "example: apt-get install gcc python3-dev).",
             reason="triton_driver",
         ) from error
 

@@ -43,13 +43,13 @@ def check_store(store: ConfigStore, health: StoreHealth, policy: StalePolicy) ->
         records.append(record)
         if path is not None and record.key.digest[:2] != path.stem:
             text = "it stands in a file of other keys. Import it again, then remove it."
-            yield Finding("misplaced", f"{path}: {place_text(record)}", text)
+            yield Finding("misplaced", f"{path}: {_place_text(record)}", text)
     stale = Staleness(policy)
     stale.learn(records)
     for record in records:
         if (newer := stale.newer(record)) is not None:
             text = f"of {record.toolchain.text}, where there is {newer}. Tune it again, or gc."
-            yield Finding("stale", place_text(record), text)
+            yield Finding("stale", _place_text(record), text)
 
 
 def check_pins(
@@ -67,10 +67,10 @@ def check_pins(
         place = (record.kernel, record.device, record.key)
         if place not in has:
             has.add(place)
-            yield Finding("unpinned", place_text(record), "it is stored, not pinned. Pin again.")
+            yield Finding("unpinned", _place_text(record), "it is stored, not pinned. Pin again.")
 
 
-def place_text(record: TunedRecord) -> str:
+def _place_text(record: TunedRecord) -> str:
     """Return a record's kernel, device and key for people."""
     return f"{record.kernel.name} · {record.device.name} · {record.key.text}"
 
@@ -78,7 +78,7 @@ def place_text(record: TunedRecord) -> str:
 def _pin_findings(
     pin: TunedRecord, stored: TunedRecord | None, newer: str | None
 ) -> Iterator[Finding]:
-    place = place_text(pin)
+    place = _place_text(pin)
     if stored is None:
         yield Finding("pin-gone", place, "the store no longer has it. Pin again, or tune it.")
     elif stored.chosen != pin.chosen:

@@ -116,7 +116,10 @@ class ConfigDocument:
 
     def __post_init__(self) -> None:
         if any((each.kernel, each.device) != (self.kernel, self.device) for each in self.records):
-            raise UsageError(f"a record is not of {self.kernel.name} on {self.device.name}.")
+            raise UsageError(
+                f"a record is not of {self.kernel.name} on {self.device.name}. Give each kernel "
+                "and device a document of its own."
+            )
         if len({record.identity for record in self.records}) != len(self.records):
             raise UsageError(f"a record of {self.kernel.name} stands twice. Give each one once.")
 

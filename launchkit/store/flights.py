@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +64,6 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.turns: dict[tuple[str, str], _Turn] = {}
-        self.counts: Counter[str] = Counter()
         self.told: set[str] = set()
         self.here = threading.local()
 
@@ -121,12 +119,6 @@ def flight(
             _unhide(store, behind, identity)
         _tell(process, identity, outcome)
         yield outcome
-
-
-def counts() -> dict[str, int]:
-    """Return how many flights of this process had which outcome."""
-    with _process.lock:
-        return dict(_process.counts)
 
 
 def identity_digest(identity: Identity) -> str:
@@ -272,8 +264,6 @@ def _sweep(process: _Process, folder: Path) -> None:
 
 
 def _tell(process: _Process, identity: Identity, outcome: Outcome) -> None:
-    with process.lock:
-        process.counts[outcome] += 1
     if outcome == "late" and process.is_first("late"):
         _log.warning(
             "another thread or process has been tuning %s (%s) for too long; it is tuned here too. "

@@ -19,8 +19,8 @@ from launchkit.keys import (
     LaunchKey,
     Toolchain,
     ToolchainPolicy,
-    same,
     same_device,
+    same_toolchain,
 )
 from launchkit.store.base import ConfigStore, Miss
 from launchkit.store.shapes import Shape, key_distance, shape_group
@@ -115,7 +115,7 @@ def find_exact(store: ConfigStore, wanted: Wanted) -> Found | Miss:
     """Return the record of exactly this identity, or why there is none."""
     record: object = store.get(*wanted.identity)
     if isinstance(record, TunedRecord) and record.identity == wanted.identity:
-        return Found(record, (), layer_of(store, record))
+        return Found(record, (), _layer_of(store, record))
     # A store of somebody else's may answer anything.
     return record if isinstance(record, Miss) else Miss("absent" if record is None else "foreign")
 
@@ -139,7 +139,7 @@ def find_inexact(
     ]
     for rank, candidate in sorted(ranked, key=lambda each: each[0]):
         if isinstance(candidate, TunedRecord):
-            yield Found(candidate, rank.inexact, layer_of(store, candidate))
+            yield Found(candidate, rank.inexact, _layer_of(store, candidate))
         elif isinstance(found := find_exact(store, candidate), Found):
             yield replace(found, inexact=rank.inexact)
 
@@ -193,7 +193,7 @@ def _rank(record: TunedRecord | Wanted, wanted: Wanted, policies: Policies) -> _
         return None
     if not same_device(record.device, wanted.device, policies.device):
         return None
-    if not same(record.toolchain, wanted.toolchain, policies.toolchain):
+    if not same_toolchain(record.toolchain, wanted.toolchain, policies.toolchain):
         return None
     distance = key_distance(wanted.key, record.key, policies.shapes)
     if distance is None:
@@ -211,10 +211,12 @@ def _rank(record: TunedRecord | Wanted, wanted: Wanted, policies: Policies) -> _
 def _toolchain_distance(one: Toolchain, other: Toolchain) -> int:
     """Return 0 for equal and known versions, 1 for those of the same minor release, 2 for others."""
     policies: tuple[ToolchainPolicy, ...] = get_args(ToolchainPolicy)
-    return next(place for place, policy in enumerate(policies) if same(one, other, policy))
+    return next(
+        place for place, policy in enumerate(policies) if same_toolchain(one, other, policy)
+    )
 
 
-def layer_of(store: ConfigStore, record: TunedRecord) -> str:
+def _layer_of(store: ConfigStore, record: TunedRecord) -> str:
     """Return a name for where a record came from: a layer's, or the store's own."""
     where = getattr(store, "where", None)
     return (str(where(record)) if callable(where) else "") or store.describe()

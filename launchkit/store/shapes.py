@@ -120,11 +120,11 @@ def _value_distance(
     shape = shapes.get(wanted.name)
     if shape is None or (wanted.name, wanted.type) != (stored.name, stored.type):
         return None
-    mine, theirs = number(wanted), number(stored)
+    mine, theirs = _number(wanted), _number(stored)
     return None if mine is None or theirs is None else shape.distance(mine, theirs)
 
 
-def number(value: KeyValue) -> int | float | None:
+def _number(value: KeyValue) -> int | float | None:
     """Return what an int or a finite float stands for; None for every other value."""
     try:
         if value.type == "int":

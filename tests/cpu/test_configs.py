@@ -20,7 +20,6 @@ from launchkit.configs import (
     config_text,
     identify,
     merge_records,
-    needed,
 )
 from launchkit.errors import UnfingerprintableError, UsageError
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, encode_value
@@ -306,12 +305,12 @@ def test_what_lacked_a_resource_counts_by_every_method_and_other_failures_do_not
     ],
 )  # fmt: skip
 def test_the_resource_that_a_config_lacked_is_read_from_its_reason(error, expected) -> None:
-    found = needed(TunedConfig.failed(SMALL, error, method="eager"))
+    found = TunedConfig.failed(SMALL, error, method="eager").needed
     assert found == (None if expected is None else Resource(*expected))
 
 
 def test_a_config_that_was_measured_lacked_nothing() -> None:
-    assert needed(timed(SMALL, 1.0)) is None
+    assert timed(SMALL, 1.0).needed is None
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])

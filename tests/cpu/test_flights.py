@@ -34,11 +34,12 @@ def outcome_of(store, record=RECORD, timeout_s=0.0):
 
 
 def test_sixteen_threads_on_one_cold_key_tune_once(store):
-    tuned, gate = [], threading.Barrier(16)
+    tuned, outcomes, gate = [], [], threading.Barrier(16)
 
     def start():
         gate.wait()
         with flights.flight(store, RECORD.identity, 30.0) as outcome:
+            outcomes.append(outcome)
             if isinstance(store.get(*RECORD.identity), Miss):
                 tuned.append(outcome)
                 store.put(RECORD)
@@ -47,10 +48,8 @@ def test_sixteen_threads_on_one_cold_key_tune_once(store):
         for future in [pool.submit(start) for _ in range(16)]:
             future.result(timeout=30)
     assert tuned == ["alone"]
-    counted = flights.counts()
-    assert counted.pop("alone") >= 1
-    assert sum(counted.values()) <= 15
-    assert set(counted) <= {"waited"}
+    assert len(outcomes) == 16
+    assert set(outcomes) <= {"alone", "waited"}
 
 
 def test_a_thread_may_enter_its_own_flight_again(store):
@@ -83,11 +82,10 @@ def test_two_threads_in_flight_that_want_each_others_key_do_not_stand_still(stor
         assert (one.result(timeout=30), other.result(timeout=30)) == ("nested", "nested")
 
 
-def test_after_the_deadline_the_block_runs_with_one_warning_and_a_count(store, caplog):
+def test_after_the_deadline_the_block_runs_with_one_warning(store, caplog):
     with flights.flight(store, RECORD.identity):
         seen = [in_thread(lambda: outcome_of(store, timeout_s=0.01)) for _ in range(3)]
     assert seen == ["late"] * 3
-    assert flights.counts() == {"alone": 1, "late": 3}
     (warning,) = caplog.records
     assert RECORD.kernel.name in warning.getMessage()
 
@@ -146,7 +144,6 @@ def test_where_no_lock_can_be_had_the_block_runs_with_one_debug_line(
     assert [outcome_of(store) for _ in range(3)] == ["unguarded"] * 3
     (line,) = caplog.records
     assert (line.levelname, str(tmp_path) in line.getMessage()) == ("DEBUG", True)
-    assert flights.counts() == {"unguarded": 3}
 
 
 def test_layers_are_locked_in_the_one_that_is_written(tmp_path):

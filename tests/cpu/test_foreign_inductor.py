@@ -83,7 +83,7 @@ def test_tree_of_unlike_winners_gives_none(tmp_path):
 
 @pytest.mark.parametrize("name", [n for n, f in FORMATS.items() if f.write is None])
 def test_format_that_is_only_read_says_so(tmp_path, name):
-    with pytest.raises(UsageError, match="Formats that are written: fla, vllm"):
+    with pytest.raises(UsageError, match="Give one that is written: fla, vllm"):
         write(name, [], tmp_path)
 
 

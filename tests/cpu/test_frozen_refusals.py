@@ -37,7 +37,7 @@ def freeze(**changes):
 @pytest.mark.parametrize(
     ("varying", "reason"),
     [
-        (["m"], "m of .*copy cannot vary: it is no parameter. It has: x_ptr, y_ptr, n, stride"),
+        (["m"], "m of .*copy cannot vary: it is none of its parameters: x_ptr, y_ptr, n, stride"),
         ("BLOCK", "BLOCK of .* it is a constexpr"),
         (["n", "n"], "n of .* it is named twice"),
     ],

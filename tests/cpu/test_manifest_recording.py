@@ -222,7 +222,7 @@ def test_tuples_are_recorded_as_deep_as_they_are_described(path):
 def test_entry_that_no_reader_takes_is_listed_and_spoils_no_other(path, monkeypatch):
     with launchkit.record_manifest(path) as recording:
         launch_plain(64)
-        monkeypatch.setattr(manifest_recording.describing, "kernel_name", lambda jit: "k" * 1001)
+        monkeypatch.setattr(manifest_recording.describing, "shown_name", lambda kernel: "k" * 1001)
         launchkit.launch(fresh(manifest_kernels.with_nothing), (1,), (X, 1))
         assert (recording.entries, recording.unreplayable) == (1, 1)
     (listed,) = read_manifest(path).unreplayable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from launchkit.keys import DeviceId, Toolchain, same, same_device, same_product
+from launchkit.keys import DeviceId, Toolchain, same_device, same_product, same_toolchain
 
 H100 = DeviceId("cuda", "NVIDIA H100 80GB HBM3", "sm_90", 132, 232448, 80)
 SPELLINGS = [
@@ -108,6 +108,6 @@ def test_what_tells_devices_apart_leaves_their_directories_as_they_were() -> Non
 )
 def test_toolchains_are_the_same_by_policy(one, other, minor) -> None:
     made, found = Toolchain(one), Toolchain(other)
-    assert same(made, found, "minor") == same(found, made, "minor") == minor
-    assert same(made, found, "exact") == (one == other and made.known)
-    assert same(made, found, "any")
+    assert same_toolchain(made, found, "minor") == same_toolchain(found, made, "minor") == minor
+    assert same_toolchain(made, found, "exact") == (one == other and made.known)
+    assert same_toolchain(made, found, "any")

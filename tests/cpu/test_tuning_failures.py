@@ -13,7 +13,7 @@ from executing import Executed, times
 from triton.runtime.errors import OutOfResources, PTXASError
 
 import launchkit
-from launchkit.configs import Resource, TunedConfig, config_text, identify, needed
+from launchkit.configs import Resource, TunedConfig, config_text, identify
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.stores import use_store
 from launchkit.dispatch.tuning import failures as tuning_failures
@@ -64,7 +64,7 @@ def test_reason_of_a_failure_tells_the_resource_and_its_class(memory_store, erro
     (record,) = memory_store.records()
     failed = record.configs[0]
     assert failed.error.startswith(f"{type(error).__name__}: {error}"[:60])
-    assert needed(failed) == failed.needed == (resource and Resource(*resource))
+    assert failed.needed == (resource and Resource(*resource))
 
 
 def test_stored_failure_is_tried_again_with_another_toolchain_and_with_no_other(monkeypatch):

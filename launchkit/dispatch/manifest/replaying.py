@@ -55,7 +55,7 @@ def replay(entry: Entry, *, launched: bool, make: MakeArguments | None = None) -
     Raises:
         CannotReplay: the kernel has changed or cannot be imported, an argument cannot be made.
     """
-    kernel = resolve(entry["kernel"])
+    kernel = _resolve(entry["kernel"])
     args = tuple(_argument(each, launched) for each in entry["args"])
     kwargs = {name: _argument(each, launched) for name, each in entry["kwargs"].items()}
     if make is not None:
@@ -63,7 +63,7 @@ def replay(entry: Entry, *, launched: bool, make: MakeArguments | None = None) -
     return Replay(kernel, _grid(entry["grid"]), args, kwargs)
 
 
-def resolve(place: KernelPlace) -> Any:
+def _resolve(place: KernelPlace) -> Any:
     """Return the kernel at a place, as it was launched.
 
     Raises:
@@ -237,7 +237,7 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any], bool], Any]] = {
 # -- the grid
 
 
-class RecordedGrid:
+class _RecordedGrid:
     """A grid function's answers, looked up by the config's values."""
 
     def __init__(self, record: GridRecord) -> None:
@@ -261,7 +261,7 @@ class RecordedGrid:
 
 
 def _grid(record: GridRecord) -> Any:
-    return RecordedGrid(record) if record["dims"] is None else tuple(record["dims"])
+    return _RecordedGrid(record) if record["dims"] is None else tuple(record["dims"])
 
 
 def failure_text(error: Exception, limit: int) -> str:

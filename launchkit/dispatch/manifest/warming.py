@@ -92,13 +92,9 @@ def warm(
     if seam.is_capturing():
         raise CaptureError(None)
     start_ns = clock.now_ns()
-    done = tuple(_warmed(found.entries, _worker_count(workers), progress or _nobody))
+    done = tuple(_warmed(found.entries, _worker_count(workers), progress or (lambda entry: None)))
     seconds = (clock.now_ns() - start_ns) / 1e9
     return WarmReport(done, found.unreplayable, found.dropped, seconds)
-
-
-def _nobody(entry: WarmEntry) -> None:
-    """Nobody watches."""
 
 
 def _worker_count(asked: int | None) -> int:
@@ -109,7 +105,7 @@ def _warmed(
     entries: Sequence[Entry], workers: int, progress: Callable[[WarmEntry], None]
 ) -> Iterator[WarmEntry]:
     for index, entry in enumerate(entries):
-        done = warm_entry(entry)
+        done = _warm_entry(entry)
         progress(done)
         yield done
         left = entries[index + 1 :]
@@ -119,7 +115,7 @@ def _warmed(
             workers = 0
 
 
-def warm_entry(entry: Entry) -> WarmEntry:
+def _warm_entry(entry: Entry) -> WarmEntry:
     """Compile and load one entry; what goes wrong is its reason."""
     start_ns = clock.now_ns()
     status, reason = _warm_one(entry)
@@ -128,7 +124,7 @@ def warm_entry(entry: Entry) -> WarmEntry:
 
 
 def _warm_one(entry: Entry) -> tuple[str, str | None]:
-    with compilations() as made:
+    with _compilations() as made:
         try:
             found = replay(entry, launched=False)
             adopt(found.kernel).warm(found.grid or (1,), found.args, found.kwargs)
@@ -141,7 +137,7 @@ def _warm_one(entry: Entry) -> tuple[str, str | None]:
 
 
 @contextlib.contextmanager
-def compilations() -> Iterator[list[str]]:
+def _compilations() -> Iterator[list[str]]:
     """Yield a list of the names of what this thread compiles inside, not of what Triton's disk
     cache had."""
     compiled: list[str] = []

@@ -49,7 +49,7 @@ class GuardPart:
     wide: str
 
 
-def same(text: str) -> GuardPart:
+def _same(text: str) -> GuardPart:
     """Return a part whose exact and deciding forms are the same."""
     return GuardPart(text, text)
 
@@ -138,21 +138,21 @@ def _dtype_parts(name: str, kind: type) -> list[GuardPart]:
     """Return what the choice of a config takes from an argument that is no key: its dtype."""
     if kind in (int, bool, float, str):
         return []
-    return [same(f"{name}.dtype" if kind in TENSORS else f"__dtype_text({name})")]
+    return [_same(f"{name}.dtype" if kind in TENSORS else f"__dtype_text({name})")]
 
 
 def _tensor_parts(param: ParamSpec) -> list[GuardPart]:
-    parts = [same(f"{param.name}.dtype"), same(on_device(param))]
+    parts = [_same(f"{param.name}.dtype"), _same(on_device(param))]
     if param.align and param.specialize:
-        parts.append(same(f"not {pointer_name(param)} & 15"))
+        parts.append(_same(f"not {pointer_name(param)} & 15"))
     return parts
 
 
 def _constant_parts(name: str, kind: type) -> list[GuardPart] | None:
     if kind in (int, bool, str, seam.triton_dtype, torch.dtype):
-        return [same(name)]
+        return [_same(name)]
     # hex() tells 0.0 from -0.0 and makes every NaN the same.
-    return [same(f"{name}.hex()")] if kind is float else None
+    return [_same(f"{name}.hex()")] if kind is float else None
 
 
 def option_key(options: Mapping[str, Any]) -> tuple[Any, ...] | None:

@@ -29,6 +29,8 @@ _LIMIT_BYTES = 2**30
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Text = Annotated[str, Field(max_length=4096)]
 
+SAME_VERSION = "Install the same version of launchkit for every rank."
+
 Records: TypeAlias = dict[str, TunedRecord]
 """Records by ``identity_digest``."""
 
@@ -77,7 +79,7 @@ class Knowledge:
     records: Records
 
 
-def named(kernel: KernelId) -> str:
+def _named(kernel: KernelId) -> str:
     """Return what a kernel is called in a report."""
     return f"{kernel.name}:{kernel.digest}"
 
@@ -109,7 +111,7 @@ def collect(store: ConfigStore, choosers: Sequence[ConfigChooser], all_kernels: 
             continue
         kernels.append(kernel)
         digests = sorted({config_digest(config) for config in configs})
-        lists[named(kernel)] = {"method": chooser.method, "configs": digests}
+        lists[_named(kernel)] = {"method": chooser.method, "configs": digests}
         devices |= {device for device, _ in choices}
         for record in _choices(kernel, choices):
             chosen[identity_digest(record.identity)] = record
@@ -177,7 +179,7 @@ def _as_chosen(stored: TunedRecord | None, choice: TunedRecord) -> TunedRecord:
 
 def _known(record: TunedRecord) -> Known:
     digest = jsonio.digest(_sendable(record))[:32]
-    return {"kernel": named(record.kernel), "device": record.device.slug, "digest": digest}
+    return {"kernel": _named(record.kernel), "device": record.device.slug, "digest": digest}
 
 
 # -- messages
@@ -194,7 +196,9 @@ def load_report(data: bytes, rank: int) -> Report:
     try:
         return _REPORT.validate_python(raw)
     except ValidationError as error:
-        raise AgreementError(f"rank {rank} runs another launchkit ({error})") from None
+        raise AgreementError(
+            f"rank {rank} runs another launchkit ({error})", advice=SAME_VERSION
+        ) from None
 
 
 def dump_records(records: Iterable[TunedRecord]) -> bytes:
@@ -208,7 +212,9 @@ def load_records(data: bytes, rank: int) -> Records:
     try:
         sent = _SENT.validate_python(jsonio.loads(data, source=source, limit_bytes=_LIMIT_BYTES))
     except ValidationError as error:
-        raise AgreementError(f"rank {rank} runs another launchkit ({error})") from None
+        raise AgreementError(
+            f"rank {rank} runs another launchkit ({error})", advice=SAME_VERSION
+        ) from None
     records: Records = {}
     for each in sent:
         for record in document.from_object(each["document"], source=source).records:

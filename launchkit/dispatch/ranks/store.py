@@ -170,7 +170,7 @@ class _Claim:
     def leave(self, record: TunedRecord | None) -> None:
         """Give the record to all, or the claim to the next; nothing if it was not held."""
         if record is not None and (self.held or self.record is None):
-            self.board.post(f"won/{self._name}", dumped(record))
+            self.board.post(f"won/{self._name}", _dumped(record))
         elif self.held:
             self.board.claim(self._name, self._mine, f"{_FREE}{self._mine}")
 
@@ -185,16 +185,16 @@ class _Claim:
 
     def _received(self) -> bool:
         data = self.board.read(f"won/{self._name}")
-        self.record = None if data is None else loaded(data)
+        self.record = None if data is None else _loaded(data)
         return data is not None
 
 
-def dumped(record: TunedRecord) -> bytes:
+def _dumped(record: TunedRecord) -> bytes:
     """Return a record as a message."""
     return document.dump(ConfigDocument(record.kernel, record.device, (record,)))
 
 
-def loaded(data: bytes) -> TunedRecord | None:
+def _loaded(data: bytes) -> TunedRecord | None:
     """Return the record in a message; None, with a warning, for one that is none."""
     try:
         (record,) = document.parse(data, source="a message of another rank").records

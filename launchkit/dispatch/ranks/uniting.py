@@ -99,7 +99,7 @@ def unite(this: Round) -> United:
     digest = _digest(agreed)
     answers = this.gather("done", digest.encode())
     if set(answers.values()) != {digest.encode()}:
-        raise AgreementError("they came to unlike results, so they run unlike versions")
+        raise AgreementError("they came to unlike results", advice=reports.SAME_VERSION)
     if this.board is not None:
         this.board.part(_PARTING_S)
     conflicts = [_text(records[i]) for i, each in sorted(agreed.items()) if each.record is None]

@@ -141,7 +141,7 @@ class Clones:
 
     def of(self, value: Any) -> Any:
         """Return an argument with clones in the place of its tensors."""
-        return replaced(value, self._clone)
+        return _replaced(value, self._clone)
 
     def _clone(self, tensor: torch.Tensor) -> torch.Tensor:
         mine = range_of(tensor)
@@ -154,16 +154,16 @@ class Clones:
         return view.requires_grad_(tensor.requires_grad)
 
 
-def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return an argument with each tensor in it changed; the argument itself stays as it is."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, (tuple, list)):
-        parts = [replaced(part, change) for part in value]
+        parts = [_replaced(part, change) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if tensors_in(value):
         value = copy.copy(value)
-        value.base = replaced(value.base, change)
+        value.base = _replaced(value.base, change)
     return value
 
 

@@ -33,7 +33,7 @@ class BrokenContextError(Exception):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return ``Class: message``, and at its end what ``configs.needed`` reads."""
+    """Return ``Class: message``, and at its end what ``TunedConfig.needed`` reads."""
     text = f"{type(error).__name__}: {_message(error)}"
     if len(text) > MAX_REASON:
         text = f"{text[: MAX_REASON // 2]} ... {text[-MAX_REASON // 2 :]}"

@@ -97,7 +97,7 @@ def method_of(autotuner: Any) -> str:
     if has_own_benchmark(autotuner):
         return EAGER
     asked = _asked(options_of(autotuner))
-    if not asked.startswith("graph") or graph_obstacle(autotuner) is None:
+    if not asked.startswith("graph") or _graph_obstacle(autotuner) is None:
         return asked
     return asked.replace("graph", EAGER, 1)
 
@@ -124,7 +124,7 @@ _obstacles: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _told: set[str] = set()
 
 
-def graph_obstacle(autotuner: Any) -> str | None:
+def _graph_obstacle(autotuner: Any) -> str | None:
     """Return why a kernel's launches are not timed as replays of a CUDA graph, or None."""
     if not executes_on_cuda():
         reason = "no GPU executes launches here"

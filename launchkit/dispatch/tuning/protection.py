@@ -109,7 +109,7 @@ class Protection:
             self._save([t for value in named.values() for t in buffers.tensors_in(value)])
             return
         self._tell(does)
-        names = does.written if all_written else changed(named, does)
+        names = does.written if all_written else _changed(named, does)
         kept = set() if all_written else set(restored)
         found = buffers.named_tensors(named, [name for name in names if name not in kept])
         self._save([tensor for tensors in found.values() for tensor in tensors])
@@ -137,7 +137,7 @@ class Protection:
             )
 
 
-def changed(named: Mapping[str, Any], does: Accesses) -> list[str]:
+def _changed(named: Mapping[str, Any], does: Accesses) -> list[str]:
     """Return the arguments whose launch depends on what an earlier launch left in them.
 
     Those that are written and read, or written where they share memory with one that is read.
@@ -154,7 +154,7 @@ def changed(named: Mapping[str, Any], does: Accesses) -> list[str]:
 
 def poison(named: Mapping[str, Any], does: Accesses) -> None:
     """Fill the memory of what the kernel only writes, so that what it leaves out shows."""
-    kept = set(changed(named, does))
+    kept = set(_changed(named, does))
     only = buffers.named_tensors(named, [name for name in does.written if name not in kept])
     for each in (r for tensors in only.values() for r in map(buffers.range_of, tensors) if r):
         each.bytes.fill_(POISON)

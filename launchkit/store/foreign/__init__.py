@@ -99,7 +99,7 @@ def write(
     chosen = _format(name)
     if chosen.write is None:
         can = ", ".join(each.name for each in FORMATS.values() if each.write is not None)
-        raise UsageError(f"the format {name} is only read. Formats that are written: {can}.")
+        raise UsageError(f"the format {name} is only read. Give one that is written: {can}.")
     return chosen.write(records, Path(place), context or ForeignContext())
 
 

@@ -29,7 +29,7 @@ def key_value(name: str, value: object) -> KeyValue:
     return _encode(name, _as_tuple(value))
 
 
-def config_identity(kwargs: Mapping[str, object], fields: Mapping[str, object]) -> ConfigIdentity:
+def _config_identity(kwargs: Mapping[str, object], fields: Mapping[str, object]) -> ConfigIdentity:
     """Return the identity of Triton's config of these keyword arguments and fields.
 
     As in Triton, a field that is None is not set, and one that is set hides a keyword argument
@@ -54,7 +54,7 @@ def config_identity(kwargs: Mapping[str, object], fields: Mapping[str, object]) 
 def flat_config(values: Mapping[str, object]) -> ConfigIdentity:
     """Return the identity of a config whose keyword arguments and fields stand side by side."""
     kwargs = {name: value for name, value in values.items() if name not in FIELDS}
-    return config_identity(kwargs, {name: values.get(name) for name in FIELDS})
+    return _config_identity(kwargs, {name: values.get(name) for name in FIELDS})
 
 
 def named_config(entry: Mapping[str, object]) -> ConfigIdentity:
@@ -74,7 +74,7 @@ def named_config(entry: Mapping[str, object]) -> ConfigIdentity:
         raise RefusedError(
             f"a config has {', '.join(map(repr, sorted(unknown)))}, which is not known"
         )
-    return config_identity(kwargs, {name: entry.get(name) for name in FIELDS})
+    return _config_identity(kwargs, {name: entry.get(name) for name in FIELDS})
 
 
 def split_key(
