@@ -96,8 +96,7 @@ class GridValueError(GridError):
 
     def __init__(self, term: str, name: str, value: Any, reason: str) -> None:
         super().__init__(
-            f"{name} in the grid's {term} {reason}. Pass an int that fits, or compute the grid in "
-            "a function.",
+            f"{name} in the grid's {term} {reason}. Pass an int that fits, or a function as grid.",
             term=term,
             name=name,
             value=value,
@@ -273,20 +272,21 @@ class AgreementError(LaunchkitError):
         reason: str,
         silent: Sequence[int] = (),
         conflicts: Sequence[str] = (),
-        advice: str = "See what these ranks do, let every rank of the group call "
-        "agree_across_ranks as often as the others, or give it a longer timeout_s.",
+        advice: str | None = None,
     ) -> None:
         lines = "".join(f"\n  {conflict}" for conflict in conflicts)
-        advice = "Give all ranks the same config lists." if conflicts else advice
+        late = (
+            "See what these ranks do, let every rank of the group call agree_across_ranks as often "
+            "as the others, or give it a longer timeout_s."
+        )
+        advice = "Give all ranks the same config lists." if conflicts else advice or late
+        self.reason, self.silent, self.conflicts = reason, tuple(silent), tuple(conflicts)
         super().__init__(
             f"the ranks did not agree on tuned configs: {reason}.{lines}\n{advice}",
             reason=reason,
-            silent=tuple(silent),
-            conflicts=tuple(conflicts),
+            silent=self.silent,
+            conflicts=self.conflicts,
         )
-        self.reason = reason
-        self.silent = tuple(silent)
-        self.conflicts = tuple(conflicts)
 
 
 class MissingExtraError(LaunchkitError, ImportError):

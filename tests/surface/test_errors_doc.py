@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from launchkit import errors
-from launchkit.dispatch import choosing, counting, stored_choice
+from launchkit.dispatch import choosing, launch_counts, stored_choice
 from launchkit.service import answers, protocol
 from launchkit.store import base
 from launchkit.tools import commands
@@ -152,7 +152,7 @@ def test_reasons_of_launches_through_triton_are_those_of_the_code():
         "frozen_plan.py": ("obstacle",),
         "launcher.py": ("_why_triton",),
     }
-    given = texts(counting)
+    given = texts(launch_counts)
     for path, tree in TREES.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name in where.get(path.name, ()):
