@@ -63,7 +63,7 @@ class TestVerify:
         ([{"BLOCK": 16}], {"key": ["n"]}, "triton.Config"),
         (None, {"key": "n"}, r"key=\['n'\]"),
         (None, {"key": ["n"], "restore_value": "y_ptr"}, r"restore_value=\['y_ptr'\]"),
-        (None, {"key": ["m"]}, "arguments are"),
+        (None, {"key": ["m"]}, "those that it has"),
         (None, {"key": ["n"], "nonsense": 1}, "no option nonsense"),
     ],
 )

@@ -32,7 +32,7 @@ def on(monkeypatch):
         places[id(made)] = made, device
         return made
 
-    monkeypatch.setattr(placing, "device_of", device_of)
+    monkeypatch.setattr(placing, "_device_of", device_of)
     monkeypatch.setattr(placing, "several_devices", lambda: True)
     return tensor
 

@@ -12,6 +12,7 @@ import pytest
 from sharing import config, filled, one, timed, tuned, untimed
 from stored import GOLDEN, RECORD, get
 
+from launchkit import jsonio
 from launchkit.errors import BadDocumentError, BadLockError, StoreError
 from launchkit.keys import Toolchain
 from launchkit.store import LayeredStore, Miss, PinnedStore, document, open_store, pins
@@ -166,7 +167,7 @@ def relabelled(path: pathlib.Path, change) -> None:
     """Change a lock file and give it the digest that fits."""
     raw = json.loads(path.read_bytes())
     change(raw["documents"])
-    raw["sha256"] = pins._digest(raw["documents"])
+    raw["sha256"] = jsonio.digest(raw["documents"])
     path.write_text(json.dumps(raw))
 
 
