@@ -139,7 +139,10 @@ class ServiceStore(ConfigStore):
         yield from self._listed(None, max(self._bulk_s, _UNHURRIED_S))
 
     def records_of(self, kernel_name: str, key: LaunchKey | None = None) -> Iterator[TunedRecord]:
-        """Yield every record of kernels of this name; what was listed is remembered for a minute."""
+        """Yield every record of kernels of this name; what was listed is remembered for a minute.
+
+        While the service is silent these are the copy's.
+        """
         found = self._near.get(kernel_name)
         if found is None:
             found = self._listed(kernel_name, self._bulk_s)
@@ -340,7 +343,9 @@ class ServiceStore(ConfigStore):
                 return self._bulk.listed(kernel_name, timeout_s)
         except ServiceError as error:
             self._warn("list", str(error))
-            return ()
+            if kernel_name is None or self._copy is None or error.reason not in _SILENT:
+                return ()
+            return tuple(self._copy.records_of(kernel_name))
 
     def _count(self, what: str) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ import heapq
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -82,6 +82,8 @@ class Explanation:
     """Those that differ least, the nearest first."""
     similar: tuple[str, ...] = ()
     """Names of kernels that are stored, where there is none of this name."""
+    identity: tuple[KernelId, DeviceId, Toolchain, LaunchKey] | None = None
+    """What ``ConfigStore.get`` takes to look up what is wanted; None where not all of it is known."""
 
     @property
     def found(self) -> bool:
@@ -132,7 +134,8 @@ def explain(
     raises passes through.
     """
     fields = identity_fields(*wanted.identity)
-    return _explanation(store, wanted.kernel.name, fields, limit, configs, whole=True)
+    found = _explanation(store, wanted.kernel.name, fields, limit, configs, whole=True)
+    return replace(found, identity=wanted.identity)
 
 
 def explain_fields(

@@ -10,6 +10,7 @@ from lookups import A100, DTYPES, EDITED, H100, H200, KERNEL, filled, key, recor
 from launchkit import jsonio
 from launchkit.keys import KernelId, encode_value
 from launchkit.store import MemoryStore, explain
+from launchkit.store.explaining import explain_fields
 
 
 def differing(stored, configs=(), **want):
@@ -97,6 +98,12 @@ def test_record_that_is_there_is_said_to_be():
     assert found.found
     assert "differs in nothing" in found.text
     assert not explain(filled(record(n=3)), wanted()).found
+
+
+def test_explanation_has_the_identity_that_a_lookup_takes():
+    store = filled(record(), record(n=3))
+    assert store.get(*explain(store, wanted()).identity) == record()
+    assert explain_fields(store, KERNEL.name, {"key n": "3 (int)"}).identity is None
 
 
 def test_kernel_of_another_module_is_named_where_there_is_none_of_this_name():

@@ -198,6 +198,8 @@ def test_copy_answers_while_the_service_is_silent(service, tmp_path):
     later = client(service, copy=DirectoryStore(tmp_path))
     assert get(later, RECORD) == RECORD
     assert reason(later, record_for(1)) == "unreachable"
+    assert list(later.records_of(RECORD.kernel.name)) == [RECORD]
+    assert list(later.records_of("another")) == []
 
 
 def test_copy_does_not_answer_for_a_service_that_no_longer_has_the_record(service, tmp_path):

@@ -1,0 +1,137 @@
+"""Each example runs by its one command on a machine without a GPU, and prints what it promises."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+from example_runs import EXAMPLES, hybrid_step_promises, module, rows, run
+
+import launchkit
+
+MEASURED = {
+    "launches": {"add": 4, "scale": 4},
+    "through_triton": 0,
+    "times_floor": {"host-only": 3.0},
+}
+GATE = "ci_gate_on_launch_overhead/test_launch_overhead.py"
+PROGRAMS = sorted(path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py"))
+# Beside the names of launchkit itself: modules that a document names.
+PUBLIC = (
+    "launchkit.benchmarks.",
+    "launchkit.hostonly",
+    "launchkit.kernels.",
+    "launchkit.store.foreign",
+    "launchkit.store.Miss",
+)
+
+
+def test_step_of_a_hybrid_model_is_shown_as_ordinary_launches_and_as_op_plans():
+    done = run("hybrid_model_step.py", "--layers", "2")
+    assert done.returncode == 0, done.stderr
+    assert "Nemotron-3-Nano, 2 layers, 5 requests, 503 tokens (host-only" in done.stdout
+    hybrid_step_promises(done.stdout)
+
+
+def test_second_host_has_the_first_ones_config_also_when_the_service_is_killed():
+    pytest.importorskip("fastapi", reason="the extra [service] is not installed")
+    done = run("two_hosts_one_service.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "host-only: nothing is measured" in done.stdout
+    winner = "BLOCK=1024 num_ctas=1 num_stages=3 num_warps=8"
+    assert rows(done.stdout) == [
+        ["A", "up", "absent", "0", winner],
+        ["B", "up", "config service", "0", winner],
+        ["B, started anew", "killed", "config service", "0", winner],
+    ]
+
+
+def test_without_a_library_the_example_says_what_to_install(monkeypatch, capsys):
+    example = module("third_party_library.py")
+    monkeypatch.setattr(example, "find_spec", lambda name: None)
+    assert example.main() == 2
+    assert "pip install liger-kernel" in capsys.readouterr().err
+
+
+def test_gate_passes_the_step_and_refuses_the_careless_change():
+    done = run(GATE, "--most", "1e6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    baseline, step, careless = rows(done.stdout)
+    assert baseline[1:3] == step[1:3] == ["add 4, scale 4", "0"]
+    assert "(host-only)" in baseline[3], "else the committed baseline compares no times"
+    assert step[4] == "passes"
+    assert careless[4] == "5 launches of add, not 4"
+
+
+@pytest.fixture(scope="module")
+def gate():
+    return module(GATE)
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({"launches": {"add": 4, "scale": 3}}, "4 launches of scale, not 3"),
+        ({"launches": {"add": 4}}, "4 launches of scale, not 0"),
+        ({"launches": {"add": 4, "scale": 5, "gone": 1}}, None),
+        ({"times_floor": {"host-only": 1e-6}}, "floors, not at most 0.0"),
+        ({"times_floor": {"host-only": 1e6}}, None),
+        ({"times_floor": {"cuda": 1e-6}}, None),
+        ({"through_triton": -1}, "0 launches through Triton"),
+    ],
+)
+def test_gate_finds_what_is_worse_than_the_baseline_and_nothing_else(
+    gate, change, finding, tmp_path, monkeypatch
+):
+    found = gate.findings({**MEASURED, **change}, MEASURED)
+    assert len(found) == (finding is not None)
+    assert finding is None or finding in found[0]
+    monkeypatch.setattr(gate, "BASELINE", tmp_path / "baseline.json")
+    monkeypatch.setattr(gate, "measure", lambda run: MEASURED)
+    gate.BASELINE.write_text(json.dumps({**MEASURED, **change}))
+    if finding is None:
+        gate.test_a_step_costs_no_more_than_the_baseline()
+    else:
+        with pytest.raises(pytest.fail.Exception, match=re.escape(finding)):
+            gate.test_a_step_costs_no_more_than_the_baseline()
+
+
+def imported(path: Path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_example_is_short_uses_public_names_and_stands_in_the_table(name):
+    path = EXAMPLES / name
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 150
+    used = [each for each in imported(path) if each.partition(".")[0] == "launchkit"]
+    assert used
+    names = {f"launchkit.{each}" for each in launchkit.__all__}
+    for each in used:
+        assert each in {"launchkit", *names} or each.startswith(PUBLIC), each
+    assert f"`python examples/{name}`" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+
+def test_sdist_has_the_examples_and_the_wheel_has_not():
+    root = EXAMPLES.parent
+    manifest = (root / "MANIFEST.in").read_text(encoding="utf-8")
+    taken = re.search(r"^recursive-include examples (.+)$", manifest, re.MULTILINE)
+    assert taken
+    patterns = taken[1].split()
+    files = [
+        path
+        for path in EXAMPLES.rglob("*")
+        if path.is_file() and path.suffix != ".pyc" and ".pytest_cache" not in path.parts
+    ]
+    assert len(files) > len(PROGRAMS)
+    assert all(f"*{path.suffix}" in patterns for path in files)
+    project = (root / "pyproject.toml").read_text(encoding="utf-8")
+    packages = re.search(r"^packages = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+    assert "examples" not in packages[1]
