@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
 
-ROUNDS, CALLS = 15, 40
+ROUNDS, CALLS = 30, 10
 Operator = Callable[[], object]
 
 
@@ -121,7 +121,7 @@ def main() -> int:
                 table.add_row(f"{package}: {name}", f"{launches}", *us, f"{launch_us:.1f}")
     where = torch.cuda.get_device_name() if cuda else "host-only: without the driver's own cost"
     print(f"host µs of a call, torch's part and the library's Python included ({where})")
-    Console(width=100).print(table)
+    Console(width=110).print(table)
     print(launchkit.stats())
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import example_runs
 import pytest
 import triton
 from launching import outcome
@@ -156,6 +157,13 @@ def test_an_operator_that_the_library_refuses_is_skipped_with_its_reason(monkeyp
     assert "skipped: refused" in capsys.readouterr().out
     with pytest.raises(UsageError, match="none of the operators can be measured"):
         libraries.measure(("refused",), rounds=1, calls=1)
+
+
+def test_example_shows_every_operator_before_and_after_install():
+    done = example_runs.run("third_party_library.py")
+    assert done.returncode == 0, done.stderr
+    assert "host-only" in done.stdout
+    example_runs.library_promises(done.stdout)
 
 
 def test_the_timer_of_triton_runs_counts_nested_ones_once_and_leaves_nothing_behind():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+LIBRARY_OPERATORS = ("rms_norm", "swiglu", "gated_delta_rule", "l2norm")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -57,8 +58,8 @@ def hybrid_step_promises(printed):
         assert float(row[5]) > us
 
 
-def library_promises(printed, operators):
-    """Every operator has its rows of times, and went through Triton only to become known."""
+def library_promises(printed, operators=LIBRARY_OPERATORS):
+    """Every operator has its row of times, and went through Triton only to become known."""
     table = rows(printed)
     assert sorted(row[0].split(": ")[1] for row in table) == sorted(operators)
     assert all(float(cell) > 0 for row in table for cell in row[1:4])
@@ -66,4 +67,4 @@ def library_promises(printed, operators):
     assert set(reasons) == {"first launch of its kind"}
     fast = re.findall(r"^ *(\d+) +\d+  \w+\.", printed, re.MULTILINE)
     assert len(fast) == len(operators)
-    assert all(int(count) >= 600 for count in fast)
+    assert all(int(count) >= 300 for count in fast)

@@ -8,7 +8,15 @@ import re
 from pathlib import Path
 
 import pytest
-from example_runs import EXAMPLES, hybrid_step_promises, module, rows, run
+from example_runs import (
+    EXAMPLES,
+    LIBRARY_OPERATORS,
+    hybrid_step_promises,
+    library_promises,
+    module,
+    rows,
+    run,
+)
 
 import launchkit
 
@@ -18,6 +26,12 @@ MEASURED = {
     "times_floor": {"host-only": 3.0},
 }
 GATE = "ci_gate_on_launch_overhead/test_launch_overhead.py"
+WINNER = "BLOCK=1024 num_ctas=1 num_stages=3 num_warps=8"
+SHARED = [
+    ["A", "up", "absent", "0", WINNER],
+    ["B", "up", "config service", "0", WINNER],
+    ["B, started anew", "killed", "config service", "0", WINNER],
+]
 PROGRAMS = sorted(path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py"))
 # Beside the names of launchkit itself: modules that a document names.
 PUBLIC = (
@@ -41,12 +55,7 @@ def test_second_host_has_the_first_ones_config_also_when_the_service_is_killed()
     done = run("two_hosts_one_service.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "host-only: nothing is measured" in done.stdout
-    winner = "BLOCK=1024 num_ctas=1 num_stages=3 num_warps=8"
-    assert rows(done.stdout) == [
-        ["A", "up", "absent", "0", winner],
-        ["B", "up", "config service", "0", winner],
-        ["B, started anew", "killed", "config service", "0", winner],
-    ]
+    assert rows(done.stdout) == SHARED
 
 
 def test_without_a_library_the_example_says_what_to_install(monkeypatch, capsys):
@@ -97,6 +106,17 @@ def test_gate_finds_what_is_worse_than_the_baseline_and_nothing_else(
     else:
         with pytest.raises(pytest.fail.Exception, match=re.escape(finding)):
             gate.test_a_step_costs_no_more_than_the_baseline()
+
+
+def test_readme_shows_what_the_examples_print():
+    readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    hybrid, libraries, shared, gated = re.findall(r"```text\n(.*?)```", readme, re.DOTALL)
+    hybrid_step_promises(hybrid)
+    library_promises(libraries, LIBRARY_OPERATORS)
+    assert rows(shared) == SHARED
+    assert [row[0] for row in rows(gated)] == ["baseline", "the step", "careless change"]
+    for target in re.findall(r"\]\(([^)#]+)", readme):
+        assert (EXAMPLES / target).exists(), target
 
 
 def imported(path: Path):
