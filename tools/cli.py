@@ -88,7 +88,11 @@ def _fail(message: str) -> NoReturn:
         _give_up_unwritable(stream)
     with contextlib.suppress(OSError):
         Console(stderr=True).print(
-            f"launchkit: {printable_lines(message)}", style="red", markup=False, highlight=False
+            f"launchkit: {printable_lines(message)}",
+            style="red",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,  # a command in it stays one line, for the terminal to break
         )
     _give_up_unwritable(sys.stderr)
     sys.exit(2)

@@ -209,6 +209,9 @@ def test_page_asks_for_nothing_from_elsewhere(small) -> None:
     markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.search(r"(?:src|href)=\"(?!data:)", markup)
     assert "default-src 'none'" in markup
+    own = page.rsplit("<script>", 1)[1]
+    assert re.search(r'config = \{.*showSendToCloud: false, plotlyServerURL: ""\}', own)
+    assert "figure.layout), config)" in own
 
 
 def test_plots_add_up_to_the_tables(small) -> None:

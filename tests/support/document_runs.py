@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+from captures import nsys_sample
 from document_shell import Shell, Surroundings
-from documents import Block, Command, blocks_of, commands_of, name_of, unlike
+from documents import CAPTURES, Block, Command, blocks_of, commands_of, name_of, unlike
 
 import launchkit
 from launchkit import hostonly, settings
@@ -52,6 +53,8 @@ class DocumentRun:
             if host_only:
                 stack.enter_context(hostonly.activate(arch=90))
                 hostonly.clear()
+            for name in CAPTURES.get(name_of(self.path), ()):
+                (self.surroundings.work / name).write_bytes(nsys_sample().read_bytes())
             for block in self.blocks:
                 self._run_block(block)
             self.launches = hostonly.launches() if host_only else []

@@ -26,6 +26,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = {"bash", "diff", "json", "text", "toml", "yaml"}
 RUN = {"python", "console"}
+CAPTURES = {
+    "docs/guides/timeline.md": ["capture.sqlite"],
+    "docs/reading-timelines.md": ["capture.sqlite", "rank0.sqlite", "rank1.sqlite"],
+    "docs/timelines.md": ["capture.sqlite"],
+}
+"""Files in a document's folder from its beginning, each the project's own capture of an H200."""
 _FENCE = re.compile(r"( *)(```+)(.*)")
 _HIDDEN = re.compile(r"<!-- (?=(?:python|console)\b)(.*)")
 

@@ -22,12 +22,15 @@ NOT_YET = {
     "docs/configs_foreign.md",
     "docs/http-api.md",
     "docs/operations.md",
-    "docs/profiling.md",
-    "docs/reading-timelines.md",
-    "docs/timelines.md",
 }
 # First lines of the blocks that no test runs (`other`), by document.
-NEVER_RUN = {"docs/guides/install.md": ["$ pip install launchkit-triton"]}
+NEVER_RUN = {
+    "docs/guides/install.md": ["$ pip install launchkit-triton"],
+    "docs/guides/timeline.md": [
+        "$ launchkit profile --nsys --output captured -- python step.py",
+        "$ launchkit profile --py-spy --output sampled -- step.py",
+    ],
+}
 OPTIONS = {
     "python": r"(gpu|file=[\w./-]+\.py)?",
     "console": r"(gpu|other)?",
