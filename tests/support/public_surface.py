@@ -1,7 +1,7 @@
 """What launchkit promises, name by name, written down as text.
 
 ``python tests/support/public_surface.py --update`` rewrites tests/data/public_surface.txt, with an
-installed launchkit and Triton; without the option it prints what stands there now.
+installed launchkit and Triton; ``--check`` compares, and without an option it is printed.
 """
 
 from __future__ import annotations
@@ -204,5 +204,7 @@ def text() -> str:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--update"]:
         COMMITTED.write_text(text(), encoding="utf-8")
+    elif sys.argv[1:] == ["--check"]:
+        sys.exit(text() != COMMITTED.read_text(encoding="utf-8"))
     else:
         sys.stdout.write(text())

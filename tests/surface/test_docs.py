@@ -161,3 +161,17 @@ def test_mamba_table_is_the_committed_result(capsys):
     rows = lines_of(table)
     assert len(rows) == 9
     assert set(rows) <= set(lines_of(text("docs/kernels.md")))
+
+
+def test_contributing_names_files_that_exist():
+    said = re.sub(r"^```.*?^```", "", text("CONTRIBUTING.md"), flags=re.DOTALL | re.MULTILINE)
+    paths = {
+        path
+        for path in re.findall(r"`((?:\.\w+|\w+)/[\w./-]*|[\w.]+\.(?:md|toml|in))`", said)
+        if not path.startswith("dist/")
+    }
+    assert len(paths) > 50
+    for path in paths:
+        assert (ROOT / path).exists(), path
+    for name in re.findall(r"`(\w+\*?\.(?:py|c|h))`", said):
+        assert any(ROOT.glob(f"[a-z]*/**/{name}")), name
