@@ -16,7 +16,7 @@ from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 from launchkit.benchmarks.serving_asked import Asked
 from launchkit.benchmarks.serving_document import described, empty_document
 from launchkit.benchmarks.serving_engine import make_engine
-from launchkit.benchmarks.serving_pairs import run_pairs
+from launchkit.benchmarks.serving_pairs import compile_all, run_pairs
 from launchkit.benchmarks.serving_variants import VARIANTS, Baseline, Launchkit
 
 
@@ -67,10 +67,11 @@ def _cases(
         model = asked.model(name, cuda)
         widest = max(workloads, key=lambda each: each.concurrency)
         engine = make_engine(model, widest, "cuda" if cuda else "cpu", cuda, seed=asked.seed)
-    ops = {
-        "baseline": Baseline(engine.states, triton_kernels()),
-        "launchkit": Launchkit(engine.states),
-    }
+        ops = {
+            "baseline": Baseline(engine.states, triton_kernels()),
+            "launchkit": Launchkit(engine.states),
+        }
+        compile_all(engine, ops, widest)
     for workload in workloads:
         case = f"{name}/C{workload.concurrency}"
         with named(case):

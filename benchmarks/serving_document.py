@@ -27,7 +27,7 @@ def empty_document(asked: Asked, cuda: bool) -> dict[str, Any]:
         "method": {
             "repeats": asked.repeats,
             "order": "ABBA",
-            "warm_up": "a run of each variant, discarded",
+            "warm_up": "every kind of batch, then a run of each variant, discarded",
             "seed": asked.seed,
             "time_limit_s": asked.time_limit_s,
             "arrivals": "closed loop" if asked.rate is None else "Poisson",

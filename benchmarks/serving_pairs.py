@@ -9,7 +9,7 @@ from typing import Any
 from launchkit.benchmarks.serving_engine import Engine, Served
 from launchkit.benchmarks.serving_figures import Run, figures
 from launchkit.benchmarks.serving_model import LayerOps
-from launchkit.benchmarks.serving_requests import Workload, draw_requests
+from launchkit.benchmarks.serving_requests import Workload, draw_requests, every_kind
 from launchkit.benchmarks.serving_variants import VARIANTS
 
 
@@ -38,6 +38,16 @@ class Pairs:
 def run_order(pair: int) -> tuple[str, ...]:
     """Return the variants in the order in which a pair runs them: A B, then B A, and so on."""
     return VARIANTS if pair % 2 == 0 else VARIANTS[::-1]
+
+
+def compile_all(engine: Engine, ops: Mapping[str, LayerOps], workload: Workload) -> None:
+    """Serve every kind of batch of a workload once with each variant, so that all is compiled.
+
+    Neither variant must pay in a measured run for a kernel that the other launches as well.
+    """
+    for small, requests in every_kind(workload):
+        for name in VARIANTS:
+            engine.serve(small, requests, ops[name])
 
 
 def run_pairs(

@@ -6,7 +6,7 @@ requests meet in the same batches however fast a step is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,14 @@ class Workload:
             )
 
     @property
+    def longest(self) -> tuple[int, int]:
+        """Tokens of the longest prompt and of the longest answer that can be drawn."""
+        return _longest(self.input_tokens), _longest(self.output_tokens)
+
+    @property
     def most_tokens(self) -> int:
-        """Tokens of the longest request that can be drawn, its last one not counted."""
-        return _longest(self.input_tokens) + _longest(self.output_tokens) - 1
+        """Tokens of the longest request, its last one not counted."""
+        return sum(self.longest) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +93,23 @@ def draw_requests(workload: Workload, vocabulary: int, seed: int) -> list[Reques
             int(outputs[number]),
         )
         for number in range(count)
+    ]
+
+
+def every_kind(workload: Workload) -> list[tuple[Workload, list[Request]]]:
+    """Return small workloads with every kind of batch that ``workload`` can come to.
+
+    Prompts alone and together, from the start and in pieces, beside requests that decode or not;
+    and states that enter another block, if the longest request has more than one.
+    """
+    prompt, output = workload.longest
+    piece = min(prompt // 3 + 1, workload.step_tokens)
+    alone = replace(workload, concurrency=1, requests=1, rate=None, step_tokens=piece)
+    together = replace(alone, concurrency=3, requests=3, step_tokens=30)
+    sizes = ((alone, [prompt], output), (together, [20, 20, 20], 2))
+    return [
+        (each, [Request(n, 0, np.zeros(size, np.int32), tokens) for n, size in enumerate(prompts)])
+        for each, prompts, tokens in sizes
     ]
 
 

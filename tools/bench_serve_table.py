@@ -24,7 +24,10 @@ _LEGEND = (
     "the next; step: median ms of steps with prompts, and without. ratio: launchkit ÷ baseline, of "
     "pairs; above 1 is better for tokens/s, below 1 for the rest."
 )
-_HOST_ONLY = " Host-only: nothing was executed, so these are no figures of a model; tokens were not compared."
+_HOST_ONLY = (
+    " Host-only: no kernel was executed and torch multiplied on the CPU, so these are no figures of "
+    "a model; tokens were not compared."
+)
 
 
 def show(document: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launchkit.benchmarks.serving_batch import StepTensors
-from launchkit.benchmarks.serving_requests import Workload, draw_requests
+from launchkit.benchmarks.serving_requests import Workload, draw_requests, every_kind
 from launchkit.benchmarks.serving_scheduler import Scheduler
 
 WORKLOADS = st.builds(
@@ -111,6 +111,24 @@ def test_requests_arrive_once_in_order_and_not_early(workload, seed):
         )  # fmt: skip
     assert there == 0
     assert [step.number for step in steps] == sorted({step.number for step in steps})
+
+
+@given(WORKLOADS, st.integers(2, 30))
+def test_what_is_compiled_first_has_every_kind_of_batch(workload, block_size):
+    def kinds_of(drawn, requests):
+        columns = -(-workload.most_tokens // block_size)
+        # As an engine has it: slots for four at least.
+        tensors = StepTensors(8, 40, max(columns, 20), block_size, 1, 16, "cpu", 0)
+        for step in Scheduler(drawn, requests):
+            batch = tensors.fill(step, lambda row: row.request.prompt[0])
+            pieces = batch.rows - batch.decodes
+            yield "moves" if batch.moves else None
+            yield ("decodes",) if batch.decodes else None
+            yield (min(pieces, 2), batch.has_initial is not None) if pieces else None
+
+    found = {kind for small in every_kind(workload) for kind in kinds_of(*small)}
+    for seed in range(3):
+        assert set(kinds_of(workload, draw_requests(workload, 100, seed))) <= found | {None}
 
 
 def test_a_schedule_depends_on_its_seed_alone():

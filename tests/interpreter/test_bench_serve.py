@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import triton
 from ssd_cases import same_bits
 
-from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
+from launchkit.benchmarks.pinned_configs import (
+    LAUNCHKIT_KERNELS,
+    PINNED_CONFIGS,
+    ScanKernels,
+    pinned,
+)
 from launchkit.benchmarks.serving_decode import decode_launch, decode_update_kernel
 from launchkit.benchmarks.serving_engine import make_engine
 from launchkit.benchmarks.serving_model import LayerOps, MambaWeights, ScanTensors, ServingModel
@@ -33,6 +39,14 @@ def recurrence(tokens, state):
         state = state + (d[:, None] * x)[:, :, None] * B[:, None, :]
         outs.append((state * C[:, None, :]).sum(-1) + w.D.double()[:, None] * x)
     return torch.stack(outs), state
+
+
+def by_triton():
+    """The scan's kernels under Triton's Autotuner with one config: some measure of two also one."""
+    return ScanKernels(*(
+        triton.autotune([PINNED_CONFIGS[name][0]], list(kernel.keys))(kernel.fn)
+        for name, kernel in LAUNCHKIT_KERNELS._asdict().items()
+    ))  # fmt: skip
 
 
 class PlainTorch(LayerOps):
@@ -77,7 +91,7 @@ def served():
         engine = make_engine(MODEL, WORKLOAD, "cpu", executes=True, block_size=BLOCK_SIZE)
         requests, plain = draw_requests(WORKLOAD, MODEL.vocabulary, seed=5), PlainTorch()
         found = {
-            "baseline": engine.serve(WORKLOAD, requests, Baseline(engine.states, triton_kernels())),
+            "baseline": engine.serve(WORKLOAD, requests, Baseline(engine.states, by_triton())),
             "launchkit": engine.serve(WORKLOAD, requests, Launchkit(engine.states)),
         }
         states = [cache.clone() for cache in engine.states.caches]
