@@ -147,15 +147,11 @@ class MixedDevicesError(LaunchkitError):
 
 
 class CaptureError(LaunchkitError):
-    """A launch would have to benchmark configs while its stream is being captured.
-
-    ``kernel`` is None where kernels were to be warmed during a capture.
-    """
+    """A launch would have to tune, or (``kernel`` is None) warm kernels, in a CUDA graph's capture."""
 
     def __init__(self, kernel: str | None) -> None:
         super().__init__(
-            "warming loads kernels, which would break the CUDA graph that is being captured. Warm "
-            "before the capture."
+            "a CUDA graph is being captured, and loading kernels would break it. Warm up before."
             if kernel is None
             else f"{kernel} has no tuned config for these arguments, and tuning would break the "
             "CUDA graph that is being captured. Launch it once with the same key values and dtypes "
@@ -358,6 +354,8 @@ class ServiceError(StoreError):
         retry_after_s: float | None = None,
     ) -> None:
         advice = self._ADVICE.get(reason, self._ADVICE["refused"])
+        if status == 401:  # no token, or none that is in force
+            advice = "Set LAUNCHKIT_SERVICE_TOKEN to a token that it knows."
         super().__init__(
             f"the config service {place} {what.rstrip('.')}. {advice}",
             place=place,

@@ -86,11 +86,15 @@ def pull(
     target = target_or_exit(store, dry_run)
     try:
         with working("asking the service"):
-            found = source.download() if snapshot is None else source.snapshot(snapshot)
+            if snapshot is None:
+                found, unsigned = source.download()
+            else:
+                found, unsigned = source.snapshot(snapshot), 0
     except ServiceError as error:
         fail(str(error))
+    left_out = [(source.url, f"{unsigned} records, not signed with this LAUNCHKIT_SERVICE_KEY")]
     merging = merge_records_into(target, wanted(found, kernel, device), policy, dry_run)
-    report(merging, target, [], dry_run, as_json)
+    report(merging, target, left_out if unsigned else [], dry_run, as_json)
 
 
 def status(service: ServiceUrl = None, as_json: AsJson = False) -> None:
@@ -112,7 +116,7 @@ def status(service: ServiceUrl = None, as_json: AsJson = False) -> None:
         answer_ms = None if problem else took_ms
         echo_json({"service": said, "answer_ms": answer_ms, "problem": problem, "client": used})
     else:
-        rows = [[name.replace("_", " "), str(value)] for name, value in {**said, **used}.items()]
+        rows = [[name.replace("_", " "), _shown(value)] for name, value in {**said, **used}.items()]
         show(table(opened.describe(), ["what", "value"], rows))
     if problem is not None:
         finding(problem)
@@ -120,6 +124,14 @@ def status(service: ServiceUrl = None, as_json: AsJson = False) -> None:
         finding(f"it has no namespace {opened.namespace!r}, or does not show it to this token.")
     if not as_json:
         typer.echo(f"answers in {took_ms:.1f} ms")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "not to be seen"
+    return f"{value:.0f}" if isinstance(value, float) else str(value)
 
 
 def _use(store: ServiceStore) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from launchkit.errors import ServiceError, UsageError
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
 from launchkit.service import client_address, protocol
 from launchkit.service.client_answers import Trust
-from launchkit.service.client_bulk import Bulk
+from launchkit.service.client_bulk import Bulk, Listing
 from launchkit.service.client_exit import flush_at_exit
 from launchkit.service.client_leases import FleetFlights
 from launchkit.service.client_link import Link, read_message
@@ -214,8 +214,8 @@ class ServiceStore(ConfigStore):
         found = read_message(answer, protocol.Namespaces, self._address.text)
         return {each.name: each.records for each in found.namespaces}
 
-    def download(self) -> tuple[TunedRecord, ...]:
-        """Return every record that the service has. Raises ServiceError."""
+    def download(self) -> Listing:
+        """Return every record that the service has, and how many do not count. ServiceError."""
         return self._bulk.listed(None, _UNHURRIED_S)
 
     def snapshot(self, digest: str) -> tuple[TunedRecord, ...]:
@@ -340,12 +340,16 @@ class ServiceStore(ConfigStore):
     def _listed(self, kernel_name: str | None, timeout_s: float) -> tuple[TunedRecord, ...]:
         try:
             with self._link.guarded(self._link.reads, patient=timeout_s >= _UNHURRIED_S):
-                return self._bulk.listed(kernel_name, timeout_s)
+                found = self._bulk.listed(kernel_name, timeout_s)
         except ServiceError as error:
             self._warn("list", str(error))
             if kernel_name is None or self._copy is None or error.reason not in _SILENT:
                 return ()
             return tuple(self._copy.records_of(kernel_name))
+        if found.unsigned:
+            self._warn("unsigned", f"{found.unsigned} records of the {self.describe()} do not count: "
+                                   "they are not signed with this LAUNCHKIT_SERVICE_KEY.")  # fmt: skip
+        return found.records
 
     def _count(self, what: str) -> None:
         with self._lock:

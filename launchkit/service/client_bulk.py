@@ -7,8 +7,9 @@ is looked up with its signature.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
+from typing import NamedTuple
 from urllib.parse import quote
 
 from launchkit.configs import TunedRecord
@@ -23,20 +24,27 @@ from launchkit.store import bundle, document
 _BATCH = 512
 
 
+class Listing(NamedTuple):
+    """What a namespace holds."""
+
+    records: tuple[TunedRecord, ...]
+    """Those that count."""
+    unsigned: int = 0
+    """How many do not, since they are not signed with this team's secret."""
+
+
 class Bulk:
     """Lists of records from and to one namespace."""
 
     def __init__(self, link: Link, trust: Trust, writer: Writer) -> None:
         self._link, self._trust, self._writer = link, trust, writer
 
-    def listed(self, kernel_name: str | None, timeout_s: float) -> tuple[TunedRecord, ...]:
+    def listed(self, kernel_name: str | None, timeout_s: float) -> Listing:
         """Return the namespace's records, or those of kernels of one name. Raises ServiceError."""
         query = "" if kernel_name is None else f"?kernel={quote(kernel_name, safe='')}"
         path = protocol.namespace_path(self._link.address.namespace, f"/bundle{query}")
         found = self._parsed(self._download(path, timeout_s))
-        if self._trust.secret is None:
-            return found
-        return tuple(self._signed(found, timeout_s))
+        return Listing(found) if self._trust.secret is None else self._signed(found, timeout_s)
 
     def snapshot(self, digest: str, timeout_s: float) -> tuple[TunedRecord, ...]:
         """Return a snapshot's records, which its digest vouches for. Raises ServiceError."""
@@ -127,21 +135,45 @@ class Bulk:
             raise self._error("bad-answer", f"answered with a bad bundle: {damage}")
         return plain
 
-    def _signed(self, listed: Sequence[TunedRecord], timeout_s: float) -> Iterator[TunedRecord]:
-        """Yield those that are stored with this team's signature."""
-        several = iter(listed)
-        while batch := list(islice(several, protocol.LOOKUP_LIMIT)):
-            wanted = tuple(protocol.wanted_record(record.identity) for record in batch)
-            answer = self._link.send_json(
-                "POST",
-                protocol.lookup_path(self._link.address.namespace),
-                protocol.LookupRequest(wanted=wanted),
-                timeout_s=timeout_s,
-                limit_bytes=protocol.ANSWER_LIMIT_BYTES,
-            )
-            found = read_message(answer, protocol.LookupAnswers, self._link.address.text)
-            for record, each in zip(batch, found.answers, strict=False):
-                yield from self._checked(record, each)
+    def _signed(self, listed: Sequence[TunedRecord], timeout_s: float) -> Listing:
+        """Return those that are stored with this team's signature; all are looked up."""
+        left = list(listed)
+        counting: list[TunedRecord] = []
+        unsigned = 0
+        while left:
+            batch, left = left[: protocol.LOOKUP_LIMIT], left[protocol.LOOKUP_LIMIT :]
+            answers = self._looked_up(batch, timeout_s)
+            omitted = [
+                record
+                for record, each in zip(batch, answers, strict=True)
+                if each.missed == "omitted"
+            ]
+            if len(omitted) == len(batch):
+                raise self._error("bad-answer", "left out all that it was asked for")
+            left += omitted
+            for record, each in zip(batch, answers, strict=True):
+                checked = self._checked(record, each)
+                counting += checked
+                unsigned += each.document is not None and not checked
+        return Listing(tuple(counting), unsigned)
+
+    def _looked_up(
+        self, batch: Sequence[TunedRecord], timeout_s: float
+    ) -> tuple[protocol.LookupAnswer, ...]:
+        wanted = tuple(protocol.wanted_record(record.identity) for record in batch)
+        answer = self._link.send_json(
+            "POST",
+            protocol.lookup_path(self._link.address.namespace),
+            protocol.LookupRequest(wanted=wanted),
+            timeout_s=timeout_s,
+            limit_bytes=protocol.ANSWER_LIMIT_BYTES,
+        )
+        found: protocol.LookupAnswers = read_message(
+            answer, protocol.LookupAnswers, self._link.address.text
+        )
+        if len(found.answers) != len(batch):
+            raise self._error("bad-answer", "answered with another number of records")
+        return found.answers
 
     def _checked(
         self, listed: TunedRecord, answer: protocol.LookupAnswer

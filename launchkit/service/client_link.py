@@ -94,7 +94,7 @@ class Link:
         except ServiceError:
             return None
         message = told.message if self._token is None else told.message.replace(self._token, "…")
-        return told.model_copy(update={"message": message[:_MESSAGE_LIMIT]})
+        return told.model_copy(update={"message": message[:_MESSAGE_LIMIT].rstrip(".")})
 
     def close(self) -> None:
         """Close every connection."""

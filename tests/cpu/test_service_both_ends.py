@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -189,6 +190,16 @@ def test_pull_takes_what_the_service_has_into_the_local_store(run, team, tmp_pat
     assert "3 the same" in run("pull", as_json=False)
 
 
+def test_pull_leaves_out_and_tells_what_this_team_did_not_sign(run, team, monkeypatch):
+    team.client().put_all([record_for(1), record_for(2)])
+    monkeypatch.setenv("LAUNCHKIT_SERVICE_KEY", "a-secret-that-is-long-enough")
+    settings.reload()
+    said = run("pull", code=1)
+    assert said["added"] == 0
+    assert said["unreadable"][0]["problem"].startswith("2 records, not signed")
+    assert "left out: http" in run("pull", code=1, as_json=False)
+
+
 def test_pull_of_a_snapshot_takes_what_it_held(run, team, tmp_path):
     team.client().put_all([record_for(1)])
     headers = team.served.token("write", team.name)
@@ -209,7 +220,12 @@ def test_status_says_how_the_service_is_and_how_it_is_used(run, team):
         team.url, True, None,
     )  # fmt: skip
     assert said["answer_ms"] > 0
-    assert "answers in" in run("status", as_json=False)
+    shown = run("status", as_json=False)
+    assert "answers in" in shown
+    assert re.search(r"writes +yes *\n", shown)
+    assert re.search(r"uptime s +\d+ *\n", shown)
+    other = run("status", "--service", team.url + "-other", code=1, as_json=False)
+    assert re.search(r"namespace records +not to be seen", other)
 
 
 def test_status_of_a_service_that_is_down_is_a_finding_and_pushing_there_is_bad_use(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ from service_clients import SECRET, client, reason, settled
 from sharing import one
 from stored import RECORD, get, record_for
 
-from launchkit.errors import StoreError, UsageError
+from launchkit.errors import ServiceError, StoreError, UsageError
 from launchkit.keys import Toolchain
 from launchkit.service import client_address
 from launchkit.service.client import ServiceStore
@@ -139,6 +140,53 @@ def test_signed_records_count_and_others_do_not(service):
     service.hold(record_for(3), b"another secret of theirs")
     assert reason(store, record_for(3)) == "unsigned"
     assert list(store.records()) == [trusted]
+
+
+def test_listing_says_how_many_records_do_not_count(service, caplog):
+    service.hold(record_for(1), SECRET)
+    service.hold(record_for(2))
+    service.hold(record_for(3), b"another secret of theirs")
+    store = client(service, secret=SECRET)
+    assert store.download() == ((record_for(1),), 2)
+    assert list(store.records()) == [record_for(1)]
+    assert "2 records of the config service" in caplog.text
+    assert client(service).download().unsigned == 0
+
+
+def test_signed_records_that_an_answer_leaves_out_are_asked_for_again(service):
+    wanted = [record_for(n) for n in range(5)]
+    for record in wanted:
+        service.hold(record, SECRET)
+
+    def two_at_most(asked, connection):
+        said = json.loads(service.behave(asked).body)
+        left_out = [{"missed": "omitted"}] * len(said["answers"][2:])
+        return fake_service.json_said(200, {"answers": said["answers"][:2] + left_out})
+
+    service.misbehave["POST lookup"] = two_at_most
+    found = client(service, secret=SECRET).download()
+    assert {each.key for each in found.records} == {each.key for each in wanted}
+    assert (found.unsigned, service.counts()["POST lookup"]) == (0, 3)
+
+
+@pytest.mark.parametrize("answers", [[], [{"missed": "omitted"}], [{"missed": "absent"}] * 2])
+def test_lookup_that_answers_something_else_is_no_listing(service, answers):
+    service.hold(RECORD, SECRET)
+    said = fake_service.json_said(200, {"answers": answers})
+    service.misbehave["POST lookup"] = fake_service.always(said)
+    with pytest.raises(ServiceError) as caught:
+        client(service, secret=SECRET).download()
+    assert caught.value.reason == "bad-answer"
+
+
+def test_request_without_a_token_that_is_known_says_what_to_set(service):
+    refused = json.loads(error(401, "unauthenticated").body)["message"]
+    service.misbehave["everything"] = fake_service.always(error(401, "unauthenticated"))
+    with pytest.raises(ServiceError) as caught:
+        client(service).download()
+    assert str(caught.value).endswith(
+        f"(401: {refused.rstrip('.')}). Set LAUNCHKIT_SERVICE_TOKEN to a token that it knows."
+    )
 
 
 def test_signature_of_another_key_or_namespace_does_not_count(service):

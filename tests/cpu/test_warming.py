@@ -243,7 +243,7 @@ def test_bad_options_are_refused(manifest, cache_dir):
         manifest.write_text("{}")
         with pytest.raises(BadDocumentError):
             launchkit.warm(manifest)
-        with hostonly.capturing(), pytest.raises(CaptureError, match="Warm before the capture"):
+        with hostonly.capturing(), pytest.raises(CaptureError, match="Warm up before"):
             launchkit.warm(Manifest())
 
 

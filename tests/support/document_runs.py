@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import os
+import shutil
 import sys
 import types
 from collections.abc import Iterator
@@ -14,7 +15,16 @@ from unittest import mock
 
 from captures import nsys_sample
 from document_shell import Shell, Surroundings
-from documents import CAPTURES, Block, Command, blocks_of, commands_of, name_of, unlike
+from documents import (
+    CAPTURES,
+    Block,
+    Command,
+    blocks_of,
+    commands_of,
+    data_of,
+    name_of,
+    unlike,
+)
 
 import launchkit
 from launchkit import hostonly, settings
@@ -44,6 +54,8 @@ class DocumentRun:
     def run(self) -> DocumentRun:
         """Run every block in order; raises DocumentError for the first that is wrong."""
         self._write_module()
+        for file in data_of(self.path):
+            shutil.copy(file, self.surroundings.work)
         if not self.gpu:
             self.surroundings.share_compiled()
         with contextlib.ExitStack() as stack:
@@ -93,13 +105,16 @@ class DocumentRun:
         except (Exception, SystemExit) as error:
             line = _line_of(error, str(self.module.__file__))
             raise block.fails(f"{type(error).__name__}: {error}", line) from error
-        self.printed += output.getvalue()
-        self._unseen += output.getvalue()
+        printed = self.surroundings.as_documented(output.getvalue())
+        self.printed += printed
+        self._unseen += printed
 
     def _run_command(self, block: Block, command: Command) -> None:
         if self._shell is None:
             self._shell = Shell(self.surroundings)
         code, printed = self._shell.run(command.text)
+        if command.in_background and command.output:
+            printed = self._shell.wait_until(lambda found: unlike(found, command.output) is None)
         if code != command.exit_code:
             raise block.fails(f"$ {command.text}\nexit code {code}:\n{printed}", command.line)
         difference = unlike(printed, command.output) if command.output else None
@@ -109,12 +124,13 @@ class DocumentRun:
             )
 
     def _for_this_machine(self, source: str) -> str:
+        source = self.surroundings.from_document(source)
         return source if self.gpu else source.replace(GPU_DEVICE, CPU_DEVICE)
 
     def _program(self, source: str) -> str:
         """Return a program that runs here: one of a GPU begins with the host-only driver."""
         if self.gpu or GPU_DEVICE not in source:
-            return source
+            return self.surroundings.from_document(source)
         lines = self._for_this_machine(source).splitlines(keepends=True)
         first = next(node for node in ast.parse(source).body if not _comes_first(node))
         simple = isinstance(first, (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr))
@@ -163,7 +179,7 @@ def _as_main(module: types.ModuleType) -> Iterator[None]:
 def _process_of(surroundings: Surroundings, module: types.ModuleType) -> Iterator[None]:
     """Make this process the program: its folder, environment, store, counts and ``__main__``."""
     before = os.getcwd()
-    path = [str(surroundings.work), *sys.path]
+    path = [str(surroundings.work), *sys.path, str(surroundings.site)]
     with (
         mock.patch.dict(os.environ, surroundings.variables(), clear=True),
         _as_main(module),

@@ -8,16 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from document_site import PORT, free_port, write_commands, write_entry_points
+
 LIMIT_S = 180
-_COMMAND = """#!{python}
-import sys
-from launchkit.__main__ import main
-sys.exit(main())
-"""
-_PYTHON = '#!/bin/sh\nexec "{python}" "$@"\n'
 
 
 class Surroundings:
@@ -28,17 +25,12 @@ class Surroundings:
         self.work = root / "work"
         self.home = root / "home"
         self.commands = root / "bin"
-        for folder in (self.work, self.home / ".cache" / "launchkit", self.commands):
+        self.site = root / "site"
+        self.port = free_port()
+        for folder in (self.work, self.home / ".cache" / "launchkit", self.commands, self.site):
             folder.mkdir(parents=True)
-        self._write("launchkit", _COMMAND)
-        self._write("python", _PYTHON)
-        self._write("python3", _PYTHON)
-
-    def _write(self, name: str, text: str) -> None:
-        """Write what an installation has beside its Python, also where launchkit is on the path."""
-        path = self.commands / name
-        path.write_text(text.format(python=sys.executable))
-        path.chmod(0o755)
+        write_commands(self.commands, self.port)
+        write_entry_points(self.site)
 
     def share_compiled(self) -> None:
         """Let host-only launches take what this user compiled before."""
@@ -63,6 +55,7 @@ class Surroundings:
             "XDG_CACHE_HOME": str(self.home / ".cache"),
             "XDG_DATA_HOME": str(self.home / ".local" / "share"),
             "PATH": os.pathsep.join(path),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(self.site), kept.get("PYTHONPATH")])),
             "TERM": "dumb",
             "COLUMNS": "100",
             "NO_COLOR": "1",
@@ -70,11 +63,20 @@ class Surroundings:
             "PYTHONWARNINGS": "ignore:TRITON_DEFAULT_FP_FUSION is unset:UserWarning",
         }
 
+    def from_document(self, text: str) -> str:
+        """Return what a document says with the port that is served here."""
+        return text.replace(PORT, f":{self.port}")
+
+    def as_documented(self, printed: str) -> str:
+        """Return what was printed with the port that documents have."""
+        return printed.replace(f":{self.port}", PORT)
+
 
 class Shell:
     """One bash; each command's output goes to a file of its own."""
 
     def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
         self._outputs = surroundings.root / "outputs"
         self._outputs.mkdir()
         self._count = 0
@@ -94,7 +96,7 @@ class Shell:
         assert self._bash.stdout is not None
         self._count += 1
         text, output = (self._outputs / f"{self._count}.{end}" for end in ("command", "output"))
-        text.write_text(command + "\n", encoding="utf-8")
+        text.write_text(self._surroundings.from_document(command) + "\n", encoding="utf-8")
         timer = threading.Timer(LIMIT_S, self._kill, [signal.SIGKILL])
         timer.start()
         with suppress(BrokenPipeError):
@@ -104,8 +106,20 @@ class Shell:
             self._bash.stdin.flush()
         answer = self._bash.stdout.readline().split()
         timer.cancel()
-        printed = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
-        return (int(answer[1]) if answer else None), printed
+        return (int(answer[1]) if answer else None), self.printed()
+
+    def printed(self) -> str:
+        """Return what the last command has printed so far."""
+        output = self._outputs / f"{self._count}.output"
+        found = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
+        return self._surroundings.as_documented(found)
+
+    def wait_until(self, holds: Callable[[str], bool]) -> str:
+        """Return what the last command has printed when that is as it should be, or time is up."""
+        deadline = time.monotonic() + LIMIT_S
+        while not holds(printed := self.printed()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return printed
 
     def close(self) -> None:
         """End bash and whatever it left running."""

@@ -1,69 +1,59 @@
-"""Commands as a document shows them, and the stores that they are run on."""
+"""The stores of the documents: two people's tunings of the README's kernel, as files to import.
+
+Times are made up. ``tests/data/mine.bundle`` and ``team.bundle`` are what this file makes; to make
+them again: ``python tests/support/documented.py``.
+"""
 
 from __future__ import annotations
 
 import pathlib
-import re
-from dataclasses import replace
-
-from sharing import RECORD, filled
 
 from launchkit.configs import TunedConfig, TunedRecord, identify
-from launchkit.keys import KernelId, LaunchKey, Toolchain, encode_value
+from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, encode_value
+from launchkit.store import bundle
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def console_steps(name: str, first: str) -> list[tuple[str, list[str]]]:
-    """Every ``$ command`` of a document's console blocks, with the lines that it prints.
-
-    From the subsection ``first`` on, to the end of its section.
-    """
-    text = (ROOT / name).read_text(encoding="utf-8")
-    text = text.partition(f"\n### {first}\n")[2].partition("\n## ")[0]
-    steps: list[tuple[str, list[str]]] = []
-    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                steps.append((line[2:], []))
-            elif line.strip():
-                steps[-1][1].append(line)
-    return steps
+DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
+KERNEL = KernelId("add_one", "73cc85d8a987864b6efaf11e488539fb546ad6683b4035b9c78291dba1e58258")
+DEVICE = DeviceId("cuda", "NVIDIA H200", "sm_90", 132, 232448, 140)
+DTYPES = (("x_ptr", "torch.float32"), ("y_ptr", "torch.float32"), ("n", None), ("BLOCK", None))
+CONFIGS = [(block, warps) for block in (256, 1024) for warps in (4, 8)]
 
 
-def unlike(printed: str, shown: list[str]) -> tuple[list[str], list[str]]:
-    """The words that only one has, in any order, as tables break lines; … stands for anything."""
-    words = [word for word in printed.split() if set(word) != {"─"}]
-    missing = []
-    for word in " ".join(shown).split():
-        pattern = ".*".join(re.escape(part) for part in word.split("…"))
-        found = next((each for each in words if re.fullmatch(pattern, each)), None)
-        if found is not None:
-            words.remove(found)
-        elif set(word) != {"─"}:
-            missing.append(word)
-    return words, missing
-
-
-def make_stores(root: pathlib.Path) -> None:
-    """The stores of docs/configs.md: two people's tunings of one kernel."""
-    filled(root / "mine", record(1000, {512: 4.1, 1024: 4.0}, 1), record(4096, {1024: 9.5}, 1))
-    filled(root / "team", record(1000, {512: 3.8, 1024: 4.0}, 2), record(65536, {2048: 61.0}, 2))
-
-
-def record(n: int, medians_us: dict[int, float], day: int) -> TunedRecord:
-    """A tuning of ``add_one`` whose fastest config won."""
-    configs = {block: identify({"BLOCK": block, "num_warps": 4}) for block in medians_us}
-    best = min(medians_us, key=lambda block: medians_us[block])
-    return replace(
-        RECORD,
-        kernel=KernelId("add_one", "ad" * 32),
-        toolchain=Toolchain("3.9.0"),
-        key=LaunchKey((encode_value("n", n),), (("x_ptr", "torch.float32"),)),
-        configs=tuple(
-            TunedConfig.measured(configs[block], time_us, reps=100, method="eager")
-            for block, time_us in medians_us.items()
-        ),
-        chosen=configs[best],
+def record(n: int, medians_us: list[float], day: int) -> TunedRecord:
+    """A tuning of ``add_one`` for ``n``, with a time for each of its configs."""
+    results = [
+        TunedConfig.measured(
+            identify({"BLOCK": block, "num_warps": warps, "num_ctas": 1, "num_stages": 3}),
+            (median_us, round(median_us * 0.99, 3), round(median_us * 1.02, 3)),
+            reps=1200,
+            method="eager",
+        )
+        for (block, warps), median_us in zip(CONFIGS, medians_us, strict=True)
+    ]
+    best = min(results, key=lambda result: result.median_us or 0.0)
+    return TunedRecord(
+        kernel=KERNEL,
+        device=DEVICE,
+        toolchain=Toolchain("3.6.0"),
+        key=LaunchKey((encode_value("n", n),), DTYPES),
+        configs=tuple(results),
+        chosen=best.config,
         tuned_at=f"2026-03-{day:02d}T10:30:00Z",
+        seconds=0.8,
     )
+
+
+BUNDLES = {
+    "mine.bundle": [
+        record(4096, [2.6, 2.7, 2.4, 2.5], day=1),
+        record(100_000, [3.9, 4.0, 3.6, 3.8], day=1),
+    ],
+    "team.bundle": [
+        record(100_000, [3.4, 3.5, 3.6, 3.8], day=2),
+        record(1_048_576, [7.1, 7.2, 6.4, 6.2], day=2),
+    ],
+}
+
+if __name__ == "__main__":
+    for name, records in BUNDLES.items():
+        bundle.write(DATA / name, records)

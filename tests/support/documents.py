@@ -6,10 +6,13 @@ What is run, by the words behind the three backquotes:
 * ``python file=NAME.py``: written to the document's folder; a program with ``device="cuda"`` gets
   the host-only driver as well.
 * ``console``: ``$ `` lines are commands of one bash; lines below are their output, in which ``...``
-  stands for anything; ``[exit N]`` as the last line is the exit code of one that fails.
+  stands for anything; ``[exit N]`` as the last line is the exit code of one that fails. What
+  a command that ends in ``&`` shows is waited for; it is ended with the document.
 * ``text output``: what the python blocks above it printed.
 * ``python gpu``, ``console gpu``: on a GPU, with its real driver, and nothing else of the document.
 * ``console other``: never. Other languages are shown.
+
+Files of tests/data that a document links to lie in its folder. Port 8477 is a free one.
 
 A comment whose first line is ``<!-- python`` or ``<!-- console``, with words as above, is a block
 that a reader does not see: what an example takes from its surroundings.
@@ -82,6 +85,11 @@ class Command:
         return int(match[1]) if match else 0
 
     @property
+    def in_background(self) -> bool:
+        """Whether bash does not wait for it; then what it shows is waited for."""
+        return self.text.endswith(" &")
+
+    @property
     def output(self) -> str:
         """What it should print; empty if nothing is said of it."""
         return "\n".join(self.shown[:-1] if self.exit_code else self.shown)
@@ -121,6 +129,13 @@ def blocks_of(path: Path) -> list[Block]:
         found.append(block)
         at += 1
     return found
+
+
+def data_of(path: Path) -> list[Path]:
+    """Return the files of tests/data that a document links to: they lie in its folder."""
+    text = path.read_text(encoding="utf-8")
+    found = [(path.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", text)]
+    return [file for file in found if file.is_relative_to(ROOT / "tests/data") and file.is_file()]
 
 
 def commands_of(block: Block) -> Iterator[Command]:

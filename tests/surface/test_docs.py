@@ -175,3 +175,12 @@ def test_contributing_names_files_that_exist():
         assert (ROOT / path).exists(), path
     for name in re.findall(r"`(\w+\*?\.(?:py|c|h))`", said):
         assert any(ROOT.glob(f"[a-z]*/**/{name}")), name
+
+
+def test_every_document_is_in_the_index_and_the_index_in_the_readme():
+    index = ROOT / "docs" / "README.md"
+    targets = re.findall(r"^\| \[([^\]]+)\]\(([^)]+)\) \| .+\. \|$", text("docs/README.md"), re.M)
+    assert all(name == target for name, target in targets)
+    found = [(index.parent / target).resolve() for _, target in targets]
+    assert sorted(found) == sorted({*(ROOT / "docs").rglob("*.md")} - {index})
+    assert "](docs/README.md)" in text("README.md")

@@ -1,0 +1,55 @@
+"""What an installation has beside the package: its commands, and its entry points."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import launchkit
+
+PORT = ":8477"
+"""The port that ``launchkit serve`` takes by itself; documents that are run get a free one."""
+_COMMAND = """#!{python}
+import sys
+from launchkit.__main__ import main
+if sys.argv[1:2] == ["serve"] and all(word.startswith("-") for word in sys.argv[2:3]):
+    sys.argv[2:2] = ["--port", "{port}"]
+sys.exit(main())
+"""
+_PYTHON = '#!/bin/sh\nexec "{python}" "$@"\n'
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def write_commands(folder: Path, port: int) -> None:
+    """Write ``launchkit``, whose server listens on ``port``, and this Python."""
+    for name, text in (("launchkit", _COMMAND), ("python", _PYTHON), ("python3", _PYTHON)):
+        path = folder / name
+        path.write_text(text.format(python=sys.executable, port=port))
+        path.chmod(0o755)
+
+
+def write_entry_points(folder: Path) -> None:
+    """Write those of pyproject.toml, where launchkit is on the path and not installed."""
+    if metadata.entry_points(group="launchkit.stores"):
+        return
+    import tomllib  # Python 3.10 has none
+
+    root = Path(__file__).resolve().parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    about = folder / f"{project['name'].replace('-', '_')}-{launchkit.__version__}.dist-info"
+    about.mkdir()
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (about / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {launchkit.__version__}\n"
+    )
