@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import captures
 import polars as pl
 import pytest
-from rich.console import Console
-from timelines import small_timeline
+from timelines import printed, small_timeline
 from typer.testing import CliRunner
 
 from launchkit.errors import TimelineError, UsageError
@@ -22,13 +19,9 @@ from launchkit.profiling.report import document as documents
 from launchkit.profiling.report.document import report_document
 from launchkit.profiling.report.html import html_report
 from launchkit.profiling.report.plots import figures
-from launchkit.profiling.report.terminal import renderables
 from launchkit.profiling.report.views import VIEWS, microseconds
 from launchkit.profiling.timeline import analyse, read_timeline
-from launchkit.profiling.timeline.verdicts import HELPS, VERDICTS
 from launchkit.tools.cli import app
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments: object):
@@ -43,13 +36,6 @@ def small():
 @pytest.fixture(scope="module")
 def sample():
     return report_document(analyse(read_timeline(captures.nsys_sample())))
-
-
-def printed(document, width=220, limit=50) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    for part in renderables(document, width=width, limit=limit):
-        console.print(part)
-    return console.file.getvalue()
 
 
 @pytest.mark.parametrize("table", ["ranges", "apis", "kernels"])
@@ -94,6 +80,13 @@ def test_own_profile_has_launches_with_their_phases_and_no_calls_of_an_api() -> 
     assert re.search(r"find p50 +driver p50", printed(document))
 
 
+def test_room_of_columns_without_figures_is_that_of_others(small, sample) -> None:
+    ranges = [{"process": 1, "name": "r", "start_ns": 0, "end_ns": 5, "kind": "push_pop"}]
+    alone = report_document(analyse(small_timeline(ranges=ranges, calls=[], gpu=[])))
+    assert re.search(r"count +wall +p50 +Python *$", printed(alone, width=100), re.MULTILINE)
+    assert re.search(r"count +wall +Python +calls", printed(sample, width=100))
+
+
 def test_document_is_json_and_says_which_rows_were_read(small) -> None:
     back = json.loads(json.dumps(small, allow_nan=False))
     assert back["rows"]["RUNTIME"]["dropped"] == {"without a start": 1}
@@ -132,49 +125,6 @@ def test_verdicts_of_the_sample_reach_the_terminal(sample) -> None:
     ):
         assert any(re.match(rf"{name} +{verdict} ", line) for line in lines), name
     assert any(re.match(r"ssd_scan +(Python|launch)-bound ", line) for line in lines)
-
-
-def test_report_says_why_a_range_is_bound_and_what_helps(sample) -> None:
-    text = " ".join(printed(sample, width=80).split())
-    rows = {row["name"]: row for row in sample["ranges"]}
-    for name in ("backpressure", "sync", "ssd_scan", "worker"):
-        row = rows[name]
-        assert f"- {name} is {row['verdict']}: {row['reason']}" in text
-        assert f"- {row['verdict']}: {HELPS[row['verdict']]}" in text
-    assert "- no GPU work" not in text
-    page = html_report([sample])
-    assert f"<li>sync-bound: {HELPS['sync-bound']}</li>" in page
-
-
-def test_every_verdict_and_what_helps_is_in_the_guide_to_timelines() -> None:
-    document = (ROOT / "docs" / "reading-timelines.md").read_text(encoding="utf-8")
-    section = document.partition("\n## Verdicts\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| ([\w -]+) \|.*\| (.*?) ?\|$", section, re.MULTILINE)[1:])
-    assert set(rows) == set(VERDICTS)
-    for verdict, helps in rows.items():
-        assert helps.replace("`", "") == HELPS.get(verdict, ""), verdict
-
-
-def test_what_predictions_leave_out_is_told_once_with_what_it_is_about(small) -> None:
-    def predicted(name, change, *notes):
-        times = {
-            "measured_ns": 9,
-            "replayed_ns": 9,
-            "predicted_ns": 5,
-            "saved_ns": 4,
-            "hidden_ns": 0,
-        }
-        return {"range": name, "change": change, "notes": list(notes), **times}
-
-    rows = [
-        predicted("a", "Fused", "all", "of fused"),
-        predicted("b", "Fused", "all", "of fused"),
-        predicted("a", "OpPlan", "all", "one"),
-        predicted("b", "OpPlan", "all"),
-    ]
-    text = printed({**small, "what_if": rows}, width=80)
-    told = text.partition("What these leave out\n")[2].partition("\n\n")[0].split("\n")
-    assert [line.strip() for line in told] == ["- all", "- fused: of fused", "- a op plan: one"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 130, 160, 190, 220])

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
+from launchkit.profiling.report.terminal import renderables
 from launchkit.profiling.timeline import Source, Timeline
 
 P, T = 10, 11
@@ -56,3 +61,11 @@ def _work(name, start, end, correlation):
         "process": P, "device": 0, "stream": 7, "start_ns": start, "end_ns": end, "name": name,
         "full_name": f"{name}(int)", "kind": "kernel", "correlation": correlation,
     }  # fmt: skip
+
+
+def printed(document, width=220, limit=50) -> str:
+    """A report as a terminal of this width shows it."""
+    console = Console(file=io.StringIO(), width=width)
+    for part in renderables(document, width=width, limit=limit):
+        console.print(part)
+    return console.file.getvalue()

@@ -14,6 +14,7 @@ from launchkit.printing import printable
 from launchkit.profiling.report.advice import caveat_lines, help_lines, reason_lines
 from launchkit.profiling.report.views import (
     VIEWS,
+    Column,
     Document,
     View,
     device_lines,
@@ -54,9 +55,7 @@ def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False,
         padding=(0, 2 if width >= 130 else 1, 0, 0),
     )  # fmt: skip
-    columns = [column for column in view.columns if column.room <= width]
-    # A column without any figure, such as of a GPU in a capture without one, says nothing.
-    columns = [column for column in columns if any(column.value(row) for row in rows[:limit])]
+    columns = _columns(view, rows[:limit], width)
     for column in columns:
         table.add_column(
             column.title, justify="left" if column.kind == "text" else "right", overflow="fold",
@@ -66,6 +65,22 @@ def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
         table.add_row(*(Text(printable(column.text(row))) for column in columns))
     return table
 
+
+def _columns(view: View, rows: list[Any], width: int) -> list[Column]:
+    """Return the columns for which there is room.
+
+    One without any figure, such as of a GPU in a capture without one, says nothing: its room is
+    the others'.
+    """
+    empty = [column for column in view.columns if not any(column.value(row) for row in rows)]
+    left = sum(max(_FIGURE, len(column.title)) + 2 for column in empty if column.room <= width)
+    return [
+        column for column in view.columns if column not in empty and column.room <= width + left
+    ]
+
+
+_FIGURE = 7
+"""Characters that a usual figure takes."""
 
 _BELOW: dict[str, tuple[tuple[str, Callable[[Document], list[str]]], ...]] = {
     "ranges": (("Why", reason_lines), ("What helps", help_lines)),
