@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from launchkit.tools import (
     bench_copy,
+    bench_costs,
     bench_differential,
     bench_fuzz,
     bench_import,
@@ -120,6 +121,7 @@ _PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "libraries": bench_libraries.libraries,
         "serve": bench_serve.serve,
         "warm": bench_warm.warm,
+        "costs": bench_costs.costs,
     },
     "Kernels": {"copy": bench_copy.copy, "indices": bench_indices.indices},
     "Stores, service, captures": {

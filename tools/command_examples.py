@@ -10,6 +10,7 @@ EXAMPLES = {
     "bench libraries": ("launchkit bench libraries",),
     "bench layer": ("launchkit bench layer -o layer.json",),
     "bench serve": ("launchkit bench serve",),
+    "bench costs": ("launchkit bench costs",),
     "bench warm": ("launchkit bench warm",),
     "bench copy": ("launchkit bench copy",),
     "bench indices": ("launchkit bench indices",),

@@ -1,0 +1,86 @@
+"""Figures in the README's sentences and tables are those of benchmarks/results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launchkit import jsonio
+
+ROOT = Path(__file__).resolve().parents[2]
+README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+def result(name):
+    path = ROOT / "benchmarks" / "results" / name
+    return jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**7)
+
+
+def rounded(value):
+    """Two digits, as prose has them."""
+    return f"{float(f'{value:.2g}'):g}"
+
+
+def ratios_of(name, **which):
+    found = [
+        row["ratio"]
+        for row in result(name)["ratios"]
+        if all(row.get(key) == value for key, value in which.items())
+    ]
+    assert found
+    return found
+
+
+def figures_of_launches():
+    launches = result("launch_h200.json")
+    ours = [row["median_us"] for row in launches["rows"] if row["variant"] == "launchkit"]
+    floor = {f"{row['median_us']:.1f}" for row in launches["rows"] if row["variant"] == "floor"}
+    added = [row["added_us"] for row in launches["recording"]]
+    mamba = ratios_of("mamba_h200.json", op="layer", over="baseline", time="host")
+    libraries = result("libraries_h200.json")["rows"]
+    launched = [row["launch_ratio"] for row in libraries]
+    whole = [row["host_ratio"] for row in libraries]
+    yield f"{min(ours):.1f} to {max(ours):.1f} µs, of which {floor.pop()} are the driver's"
+    yield f"| {min(added):.2f} to {max(added):.2f} µs more |"
+    yield f"takes {min(mamba):.2f} to {max(mamba):.2f} of the host time"
+    yield f"launch in {min(launched):.2f} to {max(launched):.2f} of the time"
+    yield f"the whole operator {min(whole):.2f} to {max(whole):.2f}"
+
+
+def figures_of_costs():
+    costs = {row["what"]: row for row in result("costs.json")["rows"]}
+    kib = {what: f"{row['bytes'] / 1024:.1f} KiB" for what, row in costs.items() if "bytes" in row}
+    us = {what: rounded(row["median_us"]) for what, row in costs.items() if "bytes" not in row}
+    ms = {what: rounded(row["median_us"] / 1000) for what, row in costs.items() if what in us}
+    yield f"| {us['first launch of a kind']} µs, and {kib['plan of a kind of launch']} that stay |"
+    yield f"| {us['first op of a kind']} µs, and {kib['plan of a kind of op']} that stay |"
+    ranges = [us[f"range, {how}"] for how in ("off", "sampled", "recorded")]
+    yield f"| {', '.join(ranges)} µs |"
+    yield f"| {ms['import launchkit']} ms; {ms['import of the launch path']} ms of CPU time, once |"
+
+
+def figures_of_stores():
+    few, *_, many = result("store_scale.json")["rows"]
+    assert (few["keys"], many["keys"]) == (100, 100_000)
+    get, put = "get_first_median_us", "put_one_median_us"
+    yield f"| {few[get] / 1e3:.1f} ms among 100 keys of a kernel, {many[get] / 1e3:.1f} ms among"
+    yield f"| {few[put] / 1e3:.1f} ms among 100 keys, {many[put] / 1e3:.0f} ms among 100,000 |"
+    soak = result("soak_host_only.json")
+    assert soak["flat"]
+    assert soak["launches"] > 9_999_000
+    yield "memory over ten million launches | flat |"
+
+
+@pytest.mark.parametrize("figures", [figures_of_launches, figures_of_costs, figures_of_stores])
+def test_figures_of_the_readme_are_of_the_committed_results(figures):
+    for figure in figures():
+        assert figure in README, figure
+
+
+def test_a_million_launches_were_the_same_on_each_triton_of_the_readme():
+    assert "A million random launches" in README
+    for name in ("differential_triton36.json", "differential_triton39.json"):
+        document = result(name)
+        assert document["differences"] == 0
+        assert document["sets"] == 1_000_000 == sum(row["sets"] for row in document["rows"])
