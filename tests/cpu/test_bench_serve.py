@@ -89,13 +89,19 @@ def test_table_has_a_line_for_every_figure_in_80_columns(document, capsys, diffe
     assert printed.count("DIFFER") == 2 * different
 
 
+def nothing_runs(monkeypatch, pairs):
+    """Have each case come to ``pairs`` at once."""
+    monkeypatch.setattr(serving, "compile_all", lambda *args: None)
+    monkeypatch.setattr(serving, "run_pairs", lambda *args: pairs)
+
+
 def test_a_difference_fails_the_case_and_the_command(monkeypatch, tmp_path):
     run = dict.fromkeys(FIGURES, 1.0)
     where = {"what": "token", "pair": 1, "request": 2, "place": 0}
     pairs = Pairs(
         {name: [run] * 3 for name in VARIANTS}, [5] * 3, [9] * 3, compared=4, difference=where
     )  # fmt: skip
-    monkeypatch.setattr(serving, "run_pairs", lambda *args: pairs)
+    nothing_runs(monkeypatch, pairs)
     target = tmp_path / "serve.json"
     result = CliRunner().invoke(bench.app, ["serve", *OPTIONS, "-o", str(target)])
     assert result.exit_code == 1
@@ -223,7 +229,8 @@ def test_a_figure_that_runs_lack_has_no_mean_and_no_ratio():
     assert compared["ttft_p50_ms"] == {"ratio": 0.5, "stddev": 0.0, "better": "lower"}
 
 
-def test_cases_behind_the_time_limit_are_left_out_and_said(capsys):
+def test_cases_behind_the_time_limit_are_left_out_and_said(capsys, monkeypatch):
+    monkeypatch.setattr(serving, "compile_all", lambda *args: None)
     document = serving.measure(replace(SMALL, rate=0.5, time_limit_s=1e-9))
     assert (document["method"]["arrivals"], document["method"]["rate_per_step"]) == ("Poisson", 0.5)
     assert [left["case"] for left in document["skipped"]] == [
@@ -237,7 +244,7 @@ def test_cases_behind_the_time_limit_are_left_out_and_said(capsys):
 def test_a_run_that_is_cut_short_leaves_the_cases_that_were_served(monkeypatch):
     run = dict.fromkeys(FIGURES, 1.0)
     pairs = Pairs({name: [run] * 3 for name in VARIANTS}, [5] * 3, [9] * 3)
-    monkeypatch.setattr(serving, "run_pairs", lambda *args: pairs)
+    nothing_runs(monkeypatch, pairs)
     kept = []
 
     def stop(document):
