@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """mypy --strict over this checkout as it stands, without installing it.
 
-    .ci/types.py [OPTIONS FOR MYPY]
+    .ci/check_types.py [OPTIONS FOR MYPY]
 
 kernels/, tools/ and benchmarks/ are inside the package only where it is installed, so the package is
 laid out in a temporary folder. Takes the packages of the Python that runs it.
