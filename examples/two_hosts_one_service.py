@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,9 @@ def main() -> int:
     from rich.console import Console
     from rich.table import Table
 
+    if find_spec("fastapi") is None:
+        print("The service needs: pip install 'launchkit-triton[service]'", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         command = [sys.executable, "-m", "launchkit", "serve", "--port", "0", "--quiet", "--json"]
         # Writing without a token is for a machine of one's own: see launchkit serve token create.

@@ -58,11 +58,20 @@ def test_second_host_has_the_first_ones_config_also_when_the_service_is_killed()
     assert rows(done.stdout) == SHARED
 
 
-def test_without_a_library_the_example_says_what_to_install(monkeypatch, capsys):
-    example = module("third_party_library.py")
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("third_party_library.py", "pip install liger-kernel"),
+        ("two_hosts_one_service.py", "pip install 'launchkit-triton[service]'"),
+    ],
+)
+def test_what_an_example_lacks_is_said_with_the_command_that_installs_it(
+    name, needed, monkeypatch, capsys
+):
+    example = module(name)
     monkeypatch.setattr(example, "find_spec", lambda name: None)
     assert example.main() == 2
-    assert "pip install liger-kernel" in capsys.readouterr().err
+    assert needed in capsys.readouterr().err
 
 
 def test_gate_passes_the_step_and_refuses_the_careless_change():
@@ -104,7 +113,7 @@ def test_gate_finds_what_is_worse_than_the_baseline_and_nothing_else(
     if finding is None:
         gate.test_a_step_costs_no_more_than_the_baseline()
     else:
-        with pytest.raises(pytest.fail.Exception, match=re.escape(finding)):
+        with pytest.raises(AssertionError, match=re.escape(finding)):
             gate.test_a_step_costs_no_more_than_the_baseline()
 
 
