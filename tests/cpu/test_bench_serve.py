@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -23,6 +23,9 @@ from launchkit.benchmarks.serving_variants import GROUPS, VARIANTS, Baseline, La
 from launchkit.errors import UsageError
 from launchkit.tools import bench
 from launchkit.tools.bench_serve_table import show
+
+UNHURRIED = settings(deadline=None, max_examples=60)
+"""However busy the machine is."""
 
 SMALL = Asked(
     layers=1, concurrency=(1, 3), requests=3, input_tokens=6, output_tokens=2, repeats=3
@@ -201,6 +204,7 @@ def test_both_variants_launch_the_same_but_for_lookups_and_initial_states(host):
     assert min(in_place, gathers) > 0
 
 
+@UNHURRIED
 @given(st.lists(st.integers(0, 10**12), min_size=2, max_size=300), st.integers(1, 99))
 def test_percentiles_are_those_of_the_standard_library(times_ns, percent):
     expected = statistics.quantiles(times_ns, n=100, method="inclusive")[percent - 1] / 1e6

@@ -6,12 +6,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launchkit.benchmarks.serving_batch import StepTensors
 from launchkit.benchmarks.serving_requests import Workload, draw_requests, every_kind
 from launchkit.benchmarks.serving_scheduler import Scheduler
+
+UNHURRIED = settings(deadline=None, max_examples=60)
+"""However busy the machine is."""
 
 WORKLOADS = st.builds(
     Workload,
@@ -27,6 +30,7 @@ def steps_of(workload, seed):
     return requests, list(Scheduler(workload, requests))
 
 
+@UNHURRIED
 @given(WORKLOADS, SEEDS)
 def test_every_request_gets_exactly_its_tokens(workload, seed):
     requests, steps = steps_of(workload, seed)
@@ -46,6 +50,7 @@ def test_every_request_gets_exactly_its_tokens(workload, seed):
         assert computed[request.number] == total <= workload.most_tokens
 
 
+@UNHURRIED
 @given(WORKLOADS, SEEDS)
 def test_no_step_has_more_requests_or_tokens_than_it_may(workload, seed):
     _, steps = steps_of(workload, seed)
@@ -58,6 +63,7 @@ def test_no_step_has_more_requests_or_tokens_than_it_may(workload, seed):
         assert step.decodes == sum(row.decodes for row in step.rows)
 
 
+@UNHURRIED
 @given(WORKLOADS, SEEDS)
 def test_slots_are_kept_while_a_request_runs_and_never_shared(workload, seed):
     requests, steps = steps_of(workload, seed)
@@ -77,6 +83,7 @@ def test_slots_are_kept_while_a_request_runs_and_never_shared(workload, seed):
                 assert last[one] < first[other] or last[other] < first[one]
 
 
+@UNHURRIED
 @given(WORKLOADS, SEEDS)
 def test_a_running_request_decodes_in_every_step(workload, seed):
     _, steps = steps_of(workload, seed)
@@ -93,6 +100,7 @@ def test_a_running_request_decodes_in_every_step(workload, seed):
     assert not running
 
 
+@UNHURRIED
 @given(WORKLOADS, SEEDS)
 def test_requests_arrive_once_in_order_and_not_early(workload, seed):
     requests, steps = steps_of(workload, seed)
@@ -113,6 +121,7 @@ def test_requests_arrive_once_in_order_and_not_early(workload, seed):
     assert [step.number for step in steps] == sorted({step.number for step in steps})
 
 
+@UNHURRIED
 @given(WORKLOADS, st.integers(2, 30))
 def test_what_is_compiled_first_has_every_kind_of_batch(workload, block_size):
     def kinds_of(drawn, requests):
@@ -149,6 +158,7 @@ def test_arrivals_come_at_their_rate():
     assert requests[-1].arrival_step / len(requests) == pytest.approx(4.0, rel=0.1)
 
 
+@UNHURRIED
 @given(WORKLOADS, SEEDS, st.integers(1, 12))
 def test_batches_say_what_the_step_holds(workload, seed, block_size):
     _, steps = steps_of(workload, seed)
