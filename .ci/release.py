@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Check what a release would be: build it, look into it, and install it with every Python.
 
-    .ci/release.py [--dist DIRECTORY] [PYTHON ...]
+    .ci/release.py [--dist DIRECTORY] [--torch-present] [PYTHON ...]
 
 PYTHON are interpreters; by default python3.10 to python3.13, those that are found. For each the
-wheel is built from the source archive, installed into a fresh environment with torch's CPU build,
-and made to launch. With the last of them the source archive itself, a checkout in editable mode and
-the extras without torch are installed too. Takes some ten minutes, and torch is downloaded once.
+wheel is built from the source archive, installed into a fresh environment with torch, and made to
+launch. With the last of them the source archive itself, a checkout in editable mode and the extras
+without torch are installed too. Takes some ten minutes. PIP_EXTRA_INDEX_URL should name PyTorch's
+index of CPU builds, or torch brings several GB of CUDA along; with --torch-present each PYTHON's
+environment lends its torch and Triton instead, and where it has none nothing is launched.
 Exit codes: 0 all passed, 1 something did not, 2 bad use.
 """
 
@@ -149,16 +151,21 @@ def constraints(source: Path, version: str) -> Path:
     return source / "constraints" / ("cpu-triton36.txt" if older else "cpu.txt")
 
 
-def check_python(runner: Runner, python: str, archive: Path, source: Path, *, first: bool) -> str:
+def check_python(
+    runner: Runner, python: str, archive: Path, source: Path, *, first: bool, install_torch: bool
+) -> str:
     """Install a wheel for one Python, and use it; return what was found."""
     version = runner.run(python, "-c", "import platform; print(platform.python_version())").strip()
     name, wheels = f"python-{version}", runner.work / f"wheels-{version}"
     programs = runner.environment_of(python, name)
     runner.run(programs / "pip", "wheel", "-q", "--no-deps", "-w", wheels, archive)
     [wheel] = wheels.glob("*.whl")
-    pinned = constraints(source, version)
-    runner.run(programs / "pip", "install", "-q", "-c", pinned, f"{wheel}[torch,bench]")
+    installed = f"{wheel}[torch,bench]" if install_torch else wheel
+    runner.run(programs / "pip", "install", "-q", "-c", constraints(source, version), installed)
+    launches = install_torch or lend_torch(runner, python, programs)
     found = check_commands(runner, programs, archive)
+    if not launches:
+        return "no torch, nothing was launched"
     smoke = json.loads(runner.run(programs / "python", source / ".ci" / "release_smoke.py"))
     must(smoke["launchkit"] == found, f"the package says {smoke['launchkit']}, it is {found}")
     if first:
@@ -167,6 +174,18 @@ def check_python(runner: Runner, python: str, archive: Path, source: Path, *, fi
     shutil.rmtree(runner.work / name)
     core = smoke["core"] if smoke["core"] == "C" else f"Python ({smoke['core']})"
     return f"torch {smoke['torch']}, Triton {smoke['triton']}, core: {core}"
+
+
+def lend_torch(runner: Runner, python: str, programs: Path) -> bool:
+    """Let an environment find what it has not in that of ``python``; tell whether torch is there."""
+    site = runner.run(python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])")
+    lender = Path(site.strip())
+    if not (lender / "torch").is_dir() or not (lender / "triton").is_dir():
+        return False
+    [own] = (programs.parent / "lib").glob("*/site-packages")
+    # Behind its own packages, whose newer releases count.
+    (own / "torch_of_another_environment.pth").write_text(f"{lender}\n")
+    return True
 
 
 def check_commands(runner: Runner, programs: Path, archive: Path) -> str:
@@ -230,12 +249,22 @@ def serve(runner: Runner, command: Path, database: str) -> bytes:
     return body
 
 
-def check_all(runner: Runner, pythons: list[str], dist: Path) -> dict[str, str]:
+def check_all(
+    runner: Runner, pythons: list[str], dist: Path, *, install_torch: bool
+) -> dict[str, str]:
     """Make every check, whatever another found; return what each found or how it failed."""
     source = checkout(runner.work)
     archive = build(runner, source, dist)
     checks: dict[str, Callable[[], str]] = {
-        python: partial(check_python, runner, python, archive, source, first=python == pythons[0])
+        python: partial(
+            check_python,
+            runner,
+            python,
+            archive,
+            source,
+            first=python == pythons[0],
+            install_torch=install_torch,
+        )  # fmt: skip
         for python in pythons
     }
     for check in (check_sdist, check_editable, check_without_torch):
@@ -255,6 +284,7 @@ def main() -> int:
     """Check a release; see the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dist", type=Path, help="Keep the source archive and the wheel here.")
+    parser.add_argument("--torch-present", action="store_true", help="Install no torch.")
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
     options = parser.parse_args()
     pythons = options.pythons or [name for name in PYTHONS if shutil.which(name)]
@@ -264,7 +294,8 @@ def main() -> int:
         dist = options.dist.resolve() if options.dist else Path(work) / "dist"
         dist.mkdir(parents=True, exist_ok=True)
         try:
-            results = check_all(Runner(Path(work)), pythons, dist)
+            runner, install = Runner(Path(work)), not options.torch_present
+            results = check_all(runner, pythons, dist, install_torch=install)
         except CheckFailedError as error:
             results = {"build": f"FAILED: {error}"}
     print("\n".join(f"{name}: {result}" for name, result in results.items()))
