@@ -264,7 +264,7 @@ def check_all(
             source,
             first=python == pythons[0],
             install_torch=install_torch,
-        )  # fmt: skip
+        )
         for python in pythons
     }
     for check in (check_sdist, check_editable, check_without_torch):
