@@ -305,9 +305,7 @@ class TimelineError(LaunchkitError):
 
     def __init__(self, path: str, reason: str, advice: str) -> None:
         super().__init__(f"{path}: {reason}. {advice}", path=path, reason=reason, advice=advice)
-        self.path = path
-        self.reason = reason
-        self.advice = advice
+        self.path, self.reason, self.advice = path, reason, advice
 
 
 class UnfingerprintableError(LaunchkitError):
@@ -318,7 +316,10 @@ class UnfingerprintableError(LaunchkitError):
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(
-            f"{what} cannot be part of a stored key: {reason}", what=what, reason=reason
+            f"{what} cannot be part of a stored key: {reason}. Use a number, text, a dtype or a "
+            "member of a module's enum there, and functions whose source is in a file.",
+            what=what,
+            reason=reason,
         )
 
 
@@ -363,9 +364,7 @@ class ServiceError(StoreError):
             status=status,
             retry_after_s=retry_after_s,
         )
-        self.reason = reason
-        self.status = status
-        self.retry_after_s = retry_after_s
+        self.reason, self.status, self.retry_after_s = reason, status, retry_after_s
 
 
 class BadDocumentError(StoreError):

@@ -14,16 +14,11 @@ import re
 import stat
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn
 
 import orjson
 
 from launchkit.errors import BadDocumentError, UsageError
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
-ModelT = TypeVar("ModelT")
 
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -239,21 +234,6 @@ def refuse_depth(parsed: object, *, source: str, depth: int) -> None:
         level = [inner for item in level for inner in _inside(item)]
     if level:
         raise BadDocumentError(source, f"it is nested beyond {depth} levels")
-
-
-def validated(adapter: TypeAdapter[ModelT], parsed: object, *, source: str) -> ModelT:
-    """Return what was parsed as a pydantic model has it.
-
-    Raises BadDocumentError with the first thing that does not fit, and where it stands.
-    """
-    from pydantic import ValidationError
-
-    try:
-        return adapter.validate_python(parsed)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in found["loc"]) or "document"
-        raise BadDocumentError(source, f"{place}: {' '.join(found['msg'].split())}") from None
 
 
 def read_limited(path: str | os.PathLike[str], limit_bytes: int) -> bytes:

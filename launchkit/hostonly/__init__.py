@@ -1,4 +1,4 @@
-"""A CUDA driver that executes nothing, so that launches can be tested without a GPU.
+"""A CUDA driver that executes nothing: launches are tested without a GPU. Imports leaves only.
 
 While the mode is active Triton compiles real cubins and launches them through its own
 launcher onto a stub libcuda, which records the launch. CPU tensors stand for tensors of

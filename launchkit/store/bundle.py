@@ -17,17 +17,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import NoReturn
 
 from launchkit import jsonio
 from launchkit.configs import TunedRecord, merge_records
 from launchkit.errors import BadBundleError, BadDocumentError, LaunchkitError, UsageError
 from launchkit.store import document, files
 from launchkit.store.document import ConfigDocument
+from launchkit.validating import check_schema
 
 SCHEMA = 1
 LIMIT_BYTES = 256 * 2**20
 """No larger bundle is read, packed or unpacked."""
+_WHAT = "a launchkit bundle"
 _GZIP = b"\x1f\x8b"
 _HEAD_LIMIT_BYTES = 4096
 
@@ -153,22 +154,21 @@ def unpack(data: bytes, *, source: str, limit_bytes: int | None = None) -> tuple
 def _head(line: bytes, source: str) -> tuple[int, str]:
     """Return the number of entries and the digest of all of them."""
     try:
-        head = jsonio.loads(line, source=source, limit_bytes=_HEAD_LIMIT_BYTES)
+        raw = jsonio.loads(line, source=source, limit_bytes=_HEAD_LIMIT_BYTES)
     except BadDocumentError:
-        _no_bundle(source)
-    schema = head.get("launchkit_bundle") if isinstance(head, dict) else None
-    if not isinstance(head, dict) or type(schema) is not int or schema < 1:
-        _no_bundle(source)
-    if schema > SCHEMA:
-        raise BadBundleError(source, f"it has schema {schema}, newer than {SCHEMA}", newer=True)
+        raw = None
+    head = check_schema(
+        raw,
+        source=source,
+        field="launchkit_bundle",
+        newest=SCHEMA,
+        what=_WHAT,
+        error=BadBundleError,
+    )
     count, digest = head.get("entries"), head.get("sha256")
     if type(count) is not int or not isinstance(digest, str):
-        _no_bundle(source)
+        raise BadBundleError(source, f"it is not {_WHAT}")
     return count, digest
-
-
-def _no_bundle(source: str) -> NoReturn:
-    raise BadBundleError(source, "it is not a launchkit bundle")
 
 
 def _entries(body: bytes, source: str) -> tuple[list[TunedRecord], list[tuple[int, str]]]:

@@ -1,4 +1,4 @@
-"""The config store in a directory that many processes and machines may share.
+"""The config store in a directory that many processes and machines share. Above indexed.py.
 
 Layout: ``v1/<device>/<kernel>/<first two hex digits of the key's digest>.json``, each file one
 config document. Whatever goes wrong is a miss or a False, a count and one warning per cause.

@@ -21,6 +21,7 @@ from launchkit import jsonio
 from launchkit.configs import ConfigIdentity, TunedConfig, TunedRecord
 from launchkit.errors import BadDocumentError, UsageError
 from launchkit.keys import DeviceId, KernelId, KeyValue, LaunchKey, Toolchain
+from launchkit.validating import check_schema, validated
 
 SCHEMA = 1
 LIMIT_BYTES = 32 * 2**20
@@ -150,7 +151,7 @@ def from_object(raw: object, *, source: str) -> ConfigDocument:
     """Return the document that ``jsonio.loads`` has read, as ``parse`` does."""
     _check_schema(raw, source)
     with _refusing(source):
-        return _document(jsonio.validated(_ADAPTER, raw, source=source))
+        return _document(validated(_ADAPTER, raw, source=source))
 
 
 def scan(
@@ -175,7 +176,7 @@ def scan(
     if head.pop("records", None) != ():
         raise BadDocumentError(source, "its records are no list")
     with _refusing(source):
-        checked = jsonio.validated(_HEAD, head, source=source)
+        checked = validated(_HEAD, head, source=source)
         return KernelId(**checked["kernel"]), DeviceId(**checked["device"])
 
 
@@ -186,15 +187,12 @@ def parse_record(data: bytes, kernel: KernelId, device: DeviceId, *, source: str
     """
     raw = jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES)
     with _refusing(source):
-        return _record(kernel, device, jsonio.validated(_RECORD, raw, source=source))
+        return _record(kernel, device, validated(_RECORD, raw, source=source))
 
 
 def _check_schema(raw: object, source: str) -> None:
-    schema = raw.get("schema") if isinstance(raw, dict) else None
-    if type(schema) is not int or schema < SCHEMA:
-        raise BadDocumentError(source, "it is not a launchkit config document")
-    if schema > SCHEMA:
-        raise BadDocumentError(source, f"it has schema {schema}, newer than {SCHEMA}", newer=True)
+    what = "a launchkit config document"
+    check_schema(raw, source=source, field="schema", newest=SCHEMA, what=what)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""Single flight: of all threads and processes that would tune one key, one does it at a time.
+"""Single flight: of all that would tune one key, one does it at a time. Above the stores.
 
-Above the stores and below dispatch. Beside a DirectoryStore's documents, in ``.flights``, each key
-that is being tuned has a lock file, which is gone afterwards; for other stores only the threads
-of this process wait for each other. The kernel frees a killed holder's lock. A layer that is shared
-by machines brings its own flights (``SharedFlights``), which are entered last.
+Beside a DirectoryStore's documents, in ``.flights``, each key that is being tuned has a lock file,
+which is gone afterwards; for other stores only the threads of this process wait for each other. The
+kernel frees a killed holder's lock. A layer that is shared by machines brings its own flights
+(``SharedFlights``), which are entered last.
 """
 
 from __future__ import annotations

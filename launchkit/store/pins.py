@@ -1,8 +1,7 @@
-"""Lock files: one chosen config per kernel, device and key, to review, commit and deploy.
+"""Lock files: one chosen config per kernel, device and key, to review and deploy. Under places.py.
 
-Used by places and the tools; imports leaves and its neighbours of the store. A lock file is JSON,
-sorted and indented, so that a changed winner is a changed line; its digest covers the rest, so that
-nobody runs what nobody pinned.
+A lock file is JSON, sorted and indented, so that a changed winner is a changed line; its digest
+covers the rest, so that nobody runs what nobody pinned.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from launchkit.store import document, files
 from launchkit.store.base import ConfigStore, MemoryStore, Miss, StoreHealth
 from launchkit.store.document import ConfigDocument
 from launchkit.store.staleness import version
+from launchkit.validating import check_schema
 
 SCHEMA = 1
 LIMIT_BYTES = 256 * 2**20
@@ -159,19 +159,18 @@ def parse(data: bytes, *, source: str) -> tuple[str, list[TunedRecord]]:
     Raises BadDocumentError for anything else than a lock file as ``dump`` makes it.
     """
     raw = jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES)
-    schema = raw.get("launchkit_lock") if isinstance(raw, dict) else None
-    if not isinstance(raw, dict) or type(schema) is not int or schema < 1:
-        raise BadLockError(source, "it is not a launchkit lock file")
-    if schema > SCHEMA:
-        raise BadLockError(source, f"it has schema {schema}, newer than {SCHEMA}", newer=True)
-    documents = raw.get("documents")
-    if raw.keys() != {"launchkit_lock", "sha256", "documents"} or not isinstance(documents, list):
-        raise BadLockError(source, "it is not a launchkit lock file")
+    what = "a launchkit lock file"
+    whole = check_schema(
+        raw, source=source, field="launchkit_lock", newest=SCHEMA, what=what, error=BadLockError
+    )
+    documents = whole.get("documents")
+    if whole.keys() != {"launchkit_lock", "sha256", "documents"} or not isinstance(documents, list):
+        raise BadLockError(source, f"it is not {what}")
     try:
         digest = jsonio.digest(documents)
     except UsageError as error:
         raise BadLockError(source, str(error)) from None
-    if digest != raw["sha256"]:
+    if digest != whole["sha256"]:
         raise BadLockError(source, "its digest is not that of its content")
     pins = [pin for each in documents for pin in _pins(each, source)]
     if len({pin.identity for pin in pins}) != len(pins):

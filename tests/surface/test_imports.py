@@ -23,6 +23,7 @@ LEAVES = {
         "when_imported",
         "printing",
         "pickling",
+        "validating",
     )
 }
 
@@ -52,6 +53,7 @@ LEAVES_OF_LEAVES = {
     "launchkit.settings": {"launchkit.errors"},
     "launchkit.c_compiler": {"launchkit.errors", "launchkit.settings"},
     "launchkit.jsonio": {"launchkit.errors"},
+    "launchkit.validating": {"launchkit.errors"},
     "launchkit.keys": {"launchkit.errors", "launchkit.jsonio"},
     "launchkit.configs": {"launchkit.errors", "launchkit.jsonio", "launchkit.keys"},
 }

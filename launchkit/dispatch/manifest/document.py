@@ -7,7 +7,7 @@ module, a kernel in it) is imported only by whoever warms or tunes, never by rea
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from launchkit import jsonio
 from launchkit.errors import BadDocumentError, UsageError
+from launchkit.validating import check_schema, validated
 
 SCHEMA = 1
 LIMIT_BYTES = 32 * 2**20
@@ -189,13 +190,12 @@ def parse(data: bytes, *, source: str) -> Manifest:
     with ``newer`` set where a later schema is the only reason.
     """
     raw = jsonio.loads(data, source=source, limit_bytes=LIMIT_BYTES)
-    schema = raw.get("schema") if isinstance(raw, dict) else None
-    if type(schema) is not int or schema < SCHEMA or "document" not in _keys(raw):
-        raise BadDocumentError(source, "it is not a launchkit manifest")
-    if schema > SCHEMA:
-        raise BadDocumentError(source, f"it has schema {schema}, newer than {SCHEMA}", newer=True)
+    what = "a launchkit manifest"
+    if not isinstance(raw, dict) or "document" not in raw:
+        raise BadDocumentError(source, f"it is not {what}")
+    check_schema(raw, source=source, field="schema", newest=SCHEMA, what=what)
     jsonio.refuse_depth(raw, source=source, depth=_MAX_DEPTH)
-    document = jsonio.validated(_ADAPTER, raw, source=source)
+    document = validated(_ADAPTER, raw, source=source)
     return Manifest(
         tuple(document["entries"]), tuple(document["unreplayable"]), document["dropped"]
     )
@@ -268,7 +268,3 @@ def _place(entry: Entry) -> tuple[str, str, int]:
 
 def _identity(entry: Entry) -> tuple[Any, ...]:
     return (*_place(entry), entry["kernel"]["digest"], entry["kind"])
-
-
-def _keys(raw: object) -> Iterable[str]:
-    return raw.keys() if isinstance(raw, dict) else ()

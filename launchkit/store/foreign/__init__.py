@@ -1,4 +1,4 @@
-"""Tuned configs of other programs: read into records, and written in their layouts. Pure.
+"""Tuned configs of other programs: read into records, and written in their layouts. For the tools.
 
 ``read`` never runs code, never guesses a type, and takes an entry whole or leaves it out with a
 reason. What is taken is a hint like every stored config: a launch uses it only if its key is
