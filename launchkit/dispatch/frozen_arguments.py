@@ -39,6 +39,8 @@ def varying_argument(
 ) -> VaryingArgument:
     """Return the description of one varying argument by the example that was frozen.
 
+    ``specialize`` and ``align``: what the kernel's signature lets Triton compile for.
+
     Raises:
         UsageError: it is neither a tensor nor a plain number.
     """

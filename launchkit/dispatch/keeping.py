@@ -24,7 +24,16 @@ def make_core(
     choose_only: bool = False,
     relink: Callable[[Callable[..., Any]], None] = lambda launch: None,
 ) -> Core | None:
-    """Return a core for a kernel, or None for a signature or mode that it does not cover."""
+    """Return a core for a kernel, or None for a signature or mode that it does not cover.
+
+    Args:
+        jit: the jitted function.
+        keys: names of the parameters whose values select a config.
+        supplied: names of those that a config gives, and a caller must not.
+        autotuner: the Autotuner whose list the configs are of; None for a plain kernel.
+        choose_only: the core finds the config, and launches nothing.
+        relink: is told of each new front that the Python core makes for itself.
+    """
     if seam.interpreting():
         return None
     signature = jit.signature.parameters
@@ -66,8 +75,9 @@ def keep_plan(
 ) -> str:
     """Keep what Triton just launched as a plan, if nothing stands against a shortcut.
 
-    Returns why the launch went through Triton. ``premises`` are checked at each launch of the
-    plan like the globals that the kernel reads.
+    Returns why the launch went through Triton. ``compiled`` is what it returned for ``args`` and
+    ``kwargs``; ``choice`` is the config, None for a plain kernel. ``premises`` are checked at each
+    launch of the plan like the globals that the kernel reads.
     """
     if core is None:
         return launch_counts.INTERPRETED if seam.interpreting() else launch_counts.SIGNATURE
@@ -101,7 +111,8 @@ def renew(
 ) -> str:
     """Put a plan where these arguments will find it, if they can have one.
 
-    Returns why the launch went through Triton.
+    ``configs``: the list that the plan's config was chosen from; ``make_plan`` is called only where
+    the plan can be kept. Returns why the launch went through Triton.
     """
     slot = core.slot(args, kwargs)
     if slot is not None and core.holds(slot) and core.find(args, kwargs) is None:

@@ -37,9 +37,9 @@ def make_plan(
     result: Any,
     direct: bool,
 ) -> Any:
-    """Return an OpPlan of a watched call.
+    """Return an OpPlan of a watched call, for calls of the same ``key``.
 
-    ``tensors``: those among the arguments. ``direct``: every kernel's launches must go straight
+    ``tensors``: those among the arguments; ``result``: what the op returned. ``direct``: every kernel's launches must go straight
     to its core.
 
     Raises:

@@ -257,7 +257,7 @@ def current_stream(device: int) -> int:
 
 
 def finish_launch(compiled: Any, grid: Any, stream: int, values: tuple[Any, ...]) -> None:
-    """Launch a compiled kernel with Triton's own launcher: the last steps of Triton's run."""
+    """Launch with Triton's own launcher: the last steps of its run. ``values``: all arguments."""
     size = len(grid)
     x, y, z = grid[0], grid[1] if size > 1 else 1, grid[2] if size > 2 else 1
     metadata = compiled.launch_metadata(grid, stream, *values)

@@ -166,7 +166,8 @@ def verify_launch(
 ) -> None:
     """Compare what a core would launch for these arguments with what Triton would.
 
-    A grid function is called for either. Nothing is launched.
+    ``runner`` is the layer that Triton would go on with below the autotuner, ``jit`` the jitted
+    function under it. A grid function is called for either. Nothing is launched.
 
     Raises:
         VerifyError: they differ.

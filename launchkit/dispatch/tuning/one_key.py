@@ -77,7 +77,10 @@ Keep: TypeAlias = Callable[[Sequence[TunedConfig], TunedConfig, float], None]
 
 
 def tune(autotuner: Any, task: Task, known: TunedRecord | None, keep: Keep) -> Tuned:
-    """Measure those configs that have no result yet, and choose among all.
+    """Measure those configs of a task that have no result yet, and choose among all.
+
+    ``known``: what is stored for the key; ``keep`` is given what is to be stored, once, also where a
+    config ends the tuning for good.
 
     The arguments are as before when it returns or raises, but for what ``reset_to_zero`` names
     and what the kernel only writes.
