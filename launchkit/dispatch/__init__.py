@@ -1,4 +1,4 @@
-"""One launch, top to bottom. Imports leaves and the store; nothing below imports it but the recorder.
+"""One launch, top to bottom. Imports leaves and the store; of the library the recorder imports it.
 
 What a user calls: launcher.py, decorator.py, install.py, frozen.py, op_plans.py, grids.py, stats.py,
 explaining.py, stores.py, watching.py, and the packages manifest and ranks.

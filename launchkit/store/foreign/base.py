@@ -1,4 +1,4 @@
-"""What all foreign formats share: what must be told about a file, and what reading one gives.
+"""What all foreign formats share: what must be told about a file, what reading one gives. A leaf.
 
 Pure: imports leaves and the store's file helpers only; runs no code of a file and guesses
 nothing that a file does not say.

@@ -1,4 +1,4 @@
-"""From what a foreign file says to keys, configs and times: typed as the file types, or refused.
+"""From what a foreign file says to keys, configs and times, or a refusal. Above base.py.
 
 Raises RefusedError for what has no one meaning. Pure.
 """
