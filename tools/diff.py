@@ -14,11 +14,9 @@ import typer
 from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import check_at_least, wide_console, write
-from launchkit.tools.capture_files import analysed, capture_of, check_beside
+from launchkit.tools.capture_files import analysed, check_beside
 
-Before = Annotated[
-    Path, typer.Argument(help="A capture, or a directory that launchkit profile made.")
-]
+Before = Annotated[Path, typer.Argument(help="A capture.")]
 After = Annotated[Path, typer.Argument(help="A later capture of the same.")]
 FailOver = Annotated[
     str | None,
@@ -54,7 +52,6 @@ def command(
 
     check_at_least("--limit", limit, 1)
     allowed = None if fail_over is None else _share(fail_over)
-    before, after = capture_of(before), capture_of(after)
     printed = json_output == Path("-")
     if not printed:
         check_beside(json_output, [before, after])

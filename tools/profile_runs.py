@@ -75,7 +75,7 @@ class Result:
 
 def launches(plan: Plan) -> Result:
     """Record each launch through launchkit, in every Python process of the program."""
-    result = _hooked(plan, "launches")
+    result = _hooked(plan, "launches", "launches-*.json.gz")
     if plan.dry_run:
         return result
     if result.files and not any(_launched(path) for path in result.files):
@@ -100,25 +100,24 @@ def _launched(path: Path) -> bool:
 
 def torch(plan: Plan) -> Result:
     """Trace every Python process of the program that imports torch."""
-    result = _hooked(plan, "torch")
+    result = _hooked(plan, "torch", "trace-*.json.gz")
     if not plan.dry_run and not result.files:
         result.warnings.append("no process imported torch and ended well")
     return result
 
 
-def _hooked(plan: Plan, how: Any) -> Result:
+def _hooked(plan: Plan, how: Any, pattern: str) -> Result:
     result = Result(how, [plan.program], dry_run=plan.dry_run)
     if not plan.dry_run:
         request = ProfileRequest(how, str(plan.directory))
         result.exit_code = _run(plan.program, plan, request)
-        result.files = sorted(plan.directory.glob(capturing.CAPTURED[how]))
+        result.files = sorted(plan.directory.glob(pattern))
     return result
 
 
 def nsys(plan: Plan) -> Result:
     """Capture with Nsight Systems, and export what it captured."""
-    export = plan.directory / capturing.CAPTURED["nsys"]
-    report = export.with_suffix(".nsys-rep")
+    report, export = plan.directory / "capture.nsys-rep", plan.directory / "capture.sqlite"
     options = capturing.NsysOptions(
         str(report.with_suffix("")), capture_range=plan.of_range, osrt=plan.osrt
     )
@@ -170,7 +169,7 @@ def pyspy_program() -> str:
 
 def pyspy(plan: Plan) -> Result:
     """Sample the program, and join what was seen with the ranges that its processes noted."""
-    trace, output = plan.directory / "py-spy.json", plan.directory / capturing.CAPTURED["py-spy"]
+    trace, output = plan.directory / "py-spy.json", plan.directory / "samples.json.gz"
     program = pyspy_program()
     line = capturing.pyspy_command(
         plan.program, str(trace), rate_hz=plan.rate, native=plan.native, blocking=plan.blocking,

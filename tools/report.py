@@ -15,18 +15,13 @@ import typer
 from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import check_at_least, wide_console, write
-from launchkit.tools.capture_files import (
-    analysed_together,
-    captures_of,
-    check_beside,
-    replacing,
-)
+from launchkit.tools.capture_files import analysed_together, check_beside, replacing
 
 Captures = Annotated[
     list[Path],
     typer.Argument(
         help="Exports of Nsight Systems (SQLite, or a directory of parquet or arrow files), PyTorch "
-        "traces, profiles of launchkit, or a directory that launchkit profile made."
+        "traces, or profiles of launchkit."
     ),
 ]
 JsonOut = Annotated[
@@ -76,7 +71,6 @@ def command(
     were read, used and dropped.
     """
     check_at_least("--limit", limit, 1)
-    captures = [each for path in captures for each in captures_of(path)]
     printed = json_output == Path("-")
     outputs = [None if printed else json_output, html_output, perfetto_output]
     for output in outputs:

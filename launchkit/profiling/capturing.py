@@ -16,14 +16,6 @@ from launchkit import clock
 HOOK = str(Path(__file__).with_name("hook"))
 """The folder that goes first into PYTHONPATH: its sitecustomize begins a capture."""
 
-CAPTURED = {
-    "launches": "launches-*.json.gz",
-    "nsys": "capture.sqlite",
-    "torch": "trace-*.json.gz",
-    "py-spy": "samples.json.gz",
-}
-"""What ``launchkit profile`` leaves in its directory to be reported, by mode."""
-
 NSYS_DOMAIN = "launchkit"
 USUAL_RATE_HZ = 500
 

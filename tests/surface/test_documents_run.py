@@ -25,6 +25,7 @@ NOT_YET = {
 }
 # First lines of the blocks that no test runs (`other`), by document.
 NEVER_RUN = {
+    "README.md": ["$ source .venv/bin/activate && mkdir ../try && cd ../try"],
     "docs/guides/install.md": ["$ pip install launchkit-triton"],
     "docs/guides/timeline.md": [
         "$ launchkit profile --nsys --output captured -- python step.py",
