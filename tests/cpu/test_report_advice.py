@@ -39,7 +39,7 @@ def test_report_says_why_a_range_is_bound_and_what_helps(sample) -> None:
     assert f"<li>sync-bound: {HELPS['sync-bound']}</li>" in page
 
 
-def test_every_verdict_and_what_helps_is_in_the_guide_to_timelines() -> None:
+def test_every_verdict_and_what_helps_is_in_the_document_on_reading_timelines() -> None:
     document = (ROOT / "docs" / "reading-timelines.md").read_text(encoding="utf-8")
     section = document.partition("\n## Verdicts\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| ([\w -]+) \|.*\| (.*?) ?\|$", section, re.MULTILINE)[1:])
