@@ -23,37 +23,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from launchkit.errors import BadDocumentError, UsageError
-from launchkit.service.protocol import ErrorAnswer, ErrorCode, LeaseState
+from launchkit.service.protocol import ErrorAnswer, ErrorCode
+from launchkit.service.refused import STATUS, Refused
 
 _log = logging.getLogger("launchkit")
 
-_STATUS: dict[ErrorCode, int] = {
-    "bad-request": 400,
-    "unauthenticated": 401,
-    "forbidden": 403,
-    "absent": 404,
-    "toolchain": 404,
-    "no-namespace": 404,
-    "no-snapshot": 404,
-    "no-path": 404,
-    "no-method": 405,
-    "too-slow": 408,
-    "lease-held": 409,
-    "lease-lost": 409,
-    "signed": 409,
-    "not-merged": 409,
-    "exists": 409,
-    "changed": 412,
-    "too-large": 413,
-    "no-media": 415,
-    "invalid": 422,
-    "other-key": 422,
-    "precondition-required": 428,
-    "too-many": 429,
-    "internal": 500,
-    "unavailable": 503,
-    "storage-full": 507,
-}
 DATABASE_FAILURES = (DatabaseError, InterfaceError, PoolTimeoutError)
 """What SQLAlchemy raises where the database fails: down, locked, full, damaged, read-only."""
 _OURS = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
@@ -61,28 +35,6 @@ _NOT_OUR_SCHEMA = ("42P01", "42703", "42501")
 """No such table, no such column, no right to it: the database was made anew, or is a newer one."""
 _CODES: dict[int, ErrorCode] = {404: "no-path", 405: "no-method"}
 _FULL = re.compile(r"disk is full|No space left|could not extend file", re.IGNORECASE)
-
-
-class Refused(Exception):  # noqa: N818 - an answer, not a failure
-    """A request that is answered by an error; ``retry_after_s`` becomes Retry-After."""
-
-    def __init__(
-        self,
-        code: ErrorCode,
-        message: str,
-        *,
-        etag: str | None = None,
-        lease: LeaseState | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.answer = ErrorAnswer(code=code, message=message, etag=etag, lease=lease)
-        self.retry_after_s = retry_after_s
-
-    @property
-    def status(self) -> int:
-        """The HTTP status of the code."""
-        return _STATUS[self.answer.code]
 
 
 def refusal(refused: Refused, request_number: str = "") -> Response:
@@ -107,7 +59,7 @@ def documented(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
     )  # fmt: skip
     found: dict[int | str, dict[str, Any]] = {}
     for code in (*every, *codes):
-        entry = found.setdefault(_STATUS[code], {"model": ErrorAnswer, "description": ""})
+        entry = found.setdefault(STATUS[code], {"model": ErrorAnswer, "description": ""})
         entry["description"] = ", ".join(filter(None, (entry["description"], code)))
     return found
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from launchkit.errors import BadBundleError
 from launchkit.service import protocol, records, snapshots, spaces
-from launchkit.service.answers import Refused, documented
+from launchkit.service.answers import documented
 from launchkit.service.api_records import NONE, Body, Digest, Etags, NamespaceName
 from launchkit.service.context import service
 from launchkit.service.protocol import (
@@ -21,6 +21,7 @@ from launchkit.service.protocol import (
     SnapshotRequest,
     Snapshots,
 )
+from launchkit.service.refused import Refused
 from launchkit.store import bundle
 
 router = APIRouter(tags=["namespaces and bundles"])

@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Request, Response
 
 from launchkit.service import leases, protocol
-from launchkit.service.answers import Refused, documented
+from launchkit.service.answers import documented
 from launchkit.service.api_records import NamespaceName
 from launchkit.service.context import service
 from launchkit.service.leases import LeaseKey
 from launchkit.service.protocol import AcquireRequest, LeaseGranted, RenewRequest
+from launchkit.service.refused import Refused
 
 router = APIRouter(tags=["leases"])
 

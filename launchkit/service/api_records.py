@@ -10,7 +10,7 @@ from launchkit import jsonio
 from launchkit.configs import TunedRecord
 from launchkit.errors import BadDocumentError
 from launchkit.service import protocol, records, signing
-from launchkit.service.answers import Refused, documented
+from launchkit.service.answers import documented
 from launchkit.service.context import Service, service
 from launchkit.service.protocol import (
     LookupAnswers,
@@ -20,6 +20,7 @@ from launchkit.service.protocol import (
     WantedRecord,
 )
 from launchkit.service.records import Stored
+from launchkit.service.refused import Refused
 from launchkit.store import document
 
 router = APIRouter(tags=["records"])

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Request, Response
 
 from launchkit import clock
 from launchkit.service import metrics, migrating
-from launchkit.service.answers import Refused, documented
+from launchkit.service.answers import documented
 from launchkit.service.context import service
 from launchkit.service.protocol import StatusAnswer
+from launchkit.service.refused import Refused
 
 router = APIRouter(tags=["status"])
 _TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}

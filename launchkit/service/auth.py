@@ -20,10 +20,10 @@ from sqlalchemy import Row, Select, insert, select, update
 from launchkit import clock
 from launchkit.errors import UsageError
 from launchkit.service import audit, protocol
-from launchkit.service.answers import Refused
 from launchkit.service.db import Database, NowMs
 from launchkit.service.options import ServiceSettings
 from launchkit.service.protocol import Scope
+from launchkit.service.refused import Refused
 from launchkit.service.tables import namespaces, tokens
 
 EVERYWHERE = "*"

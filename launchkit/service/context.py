@@ -10,13 +10,13 @@ from fastapi import Request
 
 from launchkit import clock
 from launchkit.service import audit, leases, metrics
-from launchkit.service.answers import Refused
 from launchkit.service.auth import Auth, Caller, token_in
 from launchkit.service.db import Database
 from launchkit.service.limits import RateLimit
 from launchkit.service.metrics import Metrics
 from launchkit.service.options import ServiceSettings
 from launchkit.service.protocol import Scope
+from launchkit.service.refused import Refused
 
 _log = logging.getLogger("launchkit")
 _UPKEEP_EVERY_S = 600.0

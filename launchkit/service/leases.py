@@ -16,10 +16,10 @@ from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.engine import Connection
 
 from launchkit.service import audit
-from launchkit.service.answers import Refused
 from launchkit.service.db import Database, NowMs
 from launchkit.service.protocol import LEASE_SECONDS, AcquireRequest, LeaseGranted, LeaseState
 from launchkit.service.records import require_namespace
+from launchkit.service.refused import Refused
 from launchkit.service.tables import leases
 
 _ASK_AGAIN_S = (0.2, 2.0)

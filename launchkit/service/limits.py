@@ -21,9 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from launchkit import clock
 from launchkit.service import protocol
-from launchkit.service.answers import Refused, refusal, refused_by_database
+from launchkit.service.answers import refusal, refused_by_database
 from launchkit.service.auth import without_secrets
 from launchkit.service.options import ServiceSettings
+from launchkit.service.refused import Refused
 
 _access = logging.getLogger("launchkit.service")
 _SUBJECTS = 10_000

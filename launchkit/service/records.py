@@ -18,9 +18,9 @@ from launchkit import jsonio
 from launchkit.configs import TunedRecord, config_text, merge_records
 from launchkit.errors import BadDocumentError
 from launchkit.service import audit, protocol, signing
-from launchkit.service.answers import Refused
 from launchkit.service.db import Database, NowMs
 from launchkit.service.protocol import MissedFor, PutAnswer, WantedRecord
+from launchkit.service.refused import Refused
 from launchkit.service.tables import misses, namespaces, records
 from launchkit.store import document
 

@@ -14,10 +14,10 @@ from sqlalchemy.engine import Connection
 
 from launchkit.errors import UsageError
 from launchkit.service import audit
-from launchkit.service.answers import Refused
 from launchkit.service.db import Database, NowMs
 from launchkit.service.protocol import SnapshotEntry, SnapshotRequest
 from launchkit.service.records import count, require_namespace, walk
+from launchkit.service.refused import Refused
 from launchkit.service.tables import snapshots
 from launchkit.store import bundle
 

@@ -11,7 +11,7 @@ import pytest
 
 from launchkit import errors
 from launchkit.dispatch import choosing, launch_counts, stored_choice
-from launchkit.service import answers, protocol
+from launchkit.service import protocol, refused
 from launchkit.store import base
 from launchkit.tools import commands
 
@@ -163,7 +163,7 @@ def test_reasons_of_launches_through_triton_are_those_of_the_code():
 def test_errors_of_the_service_are_those_of_the_code():
     text = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
     shown = {code: int(row[0]) for row in rows("Errors", text) for code in words(row[1])}
-    assert shown == answers._STATUS
+    assert shown == refused.STATUS
     assert set(shown) == set(get_args(protocol.ErrorCode))
 
 

@@ -65,3 +65,8 @@ def test_the_list_of_commands_imports_the_command_line_and_no_command(option):
 def test_the_list_says_of_a_command_what_its_own_help_says_first(name):
     paragraph = commands.imported(name).help.split("\n\n")[0]
     assert " ".join(paragraph.split()) == commands.COMMANDS[name].summary
+
+
+def test_what_changes_the_services_database_needs_no_web_framework():
+    modules = loaded_by("from launchkit.service import auth, retention, snapshots, spaces")
+    assert not foreign(modules) & {"fastapi", "starlette", "uvicorn", "jinja2"}

@@ -10,11 +10,11 @@ from sqlalchemy import delete
 from sqlalchemy.engine import Connection
 
 from launchkit.service import audit, protocol, queries_activity, snapshots, spaces
-from launchkit.service.answers import Refused
 from launchkit.service.api_records import Body
 from launchkit.service.context import service
 from launchkit.service.protocol import LeaseIdentity, SnapshotRequest
 from launchkit.service.queries_activity import Entries
+from launchkit.service.refused import Refused
 from launchkit.service.tables import leases as leases_table
 from launchkit.service.web import pages, session
 from launchkit.service.web.pages import Digest, Namespace, Words

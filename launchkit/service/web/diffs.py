@@ -12,8 +12,8 @@ from sqlalchemy.engine import Connection
 
 from launchkit.configs import TunedRecord
 from launchkit.service import queries, queries_activity, records, snapshots
-from launchkit.service.answers import Refused
 from launchkit.service.context import service
+from launchkit.service.refused import Refused
 from launchkit.service.web import pages, session
 from launchkit.service.web.pages import Device, Namespace, Words
 from launchkit.service.web.views import as_file, show

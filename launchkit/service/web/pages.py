@@ -16,8 +16,9 @@ from fastapi.routing import APIRoute
 
 from launchkit.errors import BadDocumentError, UsageError
 from launchkit.service import protocol
-from launchkit.service.answers import Refused, refused_by_database
+from launchkit.service.answers import refused_by_database
 from launchkit.service.context import service
+from launchkit.service.refused import Refused
 from launchkit.service.web import session
 from launchkit.service.web.rendering import page
 

@@ -15,10 +15,10 @@ from urllib.parse import parse_qs
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from launchkit.service.answers import Refused
 from launchkit.service.auth import Auth, Caller
 from launchkit.service.context import Service, service
 from launchkit.service.protocol import Scope
+from launchkit.service.refused import Refused
 
 LASTS_S = 12 * 3600
 """A visit ends after so long, whatever the token allows."""

@@ -9,9 +9,9 @@ from fastapi.responses import Response
 from sqlalchemy.engine import Connection
 
 from launchkit.service import protocol, queries, queries_activity, records, spaces
-from launchkit.service.answers import Refused
 from launchkit.service.context import service
 from launchkit.service.queries import Order, StoredRow, Wanted
+from launchkit.service.refused import Refused
 from launchkit.service.web import pages, plots, session
 from launchkit.service.web.pages import Device, Digest, Namespace, Segment, Words
 from launchkit.service.web.rendering import page
