@@ -33,7 +33,19 @@ DevicePart = Annotated[
     str | None, typer.Option("--device", help="Only devices whose name or architecture has this.")
 ]
 
-_FIGURES = ("of", "median µs", "spread", "p20", "p80", "reps", "ratio", "age", "KiB", "µs")
+_FIGURES = (
+    "of",
+    "records",
+    "median µs",
+    "spread",
+    "p20",
+    "p80",
+    "reps",
+    "ratio",
+    "age",
+    "KiB",
+    "µs",
+)
 _WIDE = ("kernel", "key", "chosen", "config", "failed", "ours", "theirs", "before", "after", "place",
          "text", "what", "why", "value", "name", "namespaces", "state")  # fmt: skip
 

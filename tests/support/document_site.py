@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import sys
 from importlib import metadata
@@ -18,6 +19,18 @@ if sys.argv[1:2] == ["serve"] and all(word.startswith("-") for word in sys.argv[
     sys.argv[2:2] = ["--port", "{port}"]
 sys.exit(main())
 """
+_CURL = """#!{python}
+import getopt, sys, urllib.error, urllib.request
+options, (url,) = getopt.gnu_getopt(sys.argv[1:], "sH:d:")
+headers = dict(value.split(": ", 1) for name, value in options if name == "-H")
+data = dict(options).get("-d")
+asked = urllib.request.Request(url, data and data.encode(), headers)
+try:
+    answer = urllib.request.urlopen(asked)
+except urllib.error.HTTPError as error:
+    answer = error
+sys.stdout.write(answer.read().decode())
+"""
 _PYTHON = '#!/bin/sh\nexec "{python}" "$@"\n'
 
 
@@ -29,8 +42,13 @@ def free_port() -> int:
 
 
 def write_commands(folder: Path, port: int) -> None:
-    """Write ``launchkit``, whose server listens on ``port``, and this Python."""
-    for name, text in (("launchkit", _COMMAND), ("python", _PYTHON), ("python3", _PYTHON)):
+    """Write ``launchkit``, whose server listens on ``port``, this Python, and a small ``curl``
+    where the machine has none.
+    """
+    written = {"launchkit": _COMMAND, "python": _PYTHON, "python3": _PYTHON}
+    if shutil.which("curl") is None:
+        written["curl"] = _CURL
+    for name, text in written.items():
         path = folder / name
         path.write_text(text.format(python=sys.executable, port=port))
         path.chmod(0o755)

@@ -184,3 +184,13 @@ def test_every_document_is_in_the_index_and_the_index_in_the_readme():
     found = [(index.parent / target).resolve() for _, target in targets]
     assert sorted(found) == sorted({*(ROOT / "docs").rglob("*.md")} - {index})
     assert "](docs/README.md)" in text("README.md")
+
+
+def test_reference_has_a_line_for_each_public_name_and_a_link_to_each_table():
+    said = text("docs/guides/reference.md")
+    names = re.findall(
+        r"^\| `(\w+)` \| .+\. \|$", said.partition("## Python names")[2], re.MULTILINE
+    )
+    assert sorted(names) == sorted(launchkit.__all__)
+    for page in ("environment", "errors", "json", "http-api", "configs", "configs_foreign"):
+        assert f"](../{page}.md" in said, page

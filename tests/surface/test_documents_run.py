@@ -16,12 +16,6 @@ from documents import RUN, SHOWN, DocumentError, blocks_of, documents, name_of, 
 
 import launchkit
 
-# Those that this runner does not run yet.
-NOT_YET = {
-    "docs/configs_foreign.md",
-    "docs/http-api.md",
-    "docs/operations.md",
-}
 # First lines of the blocks that no test runs (`other`), by document.
 NEVER_RUN = {
     "README.md": ["$ source .venv/bin/activate && mkdir ../try && cd ../try"],
@@ -64,8 +58,6 @@ PROMISES = {
 
 @pytest.mark.parametrize("path", DOCUMENTS)
 def test_blocks_run_and_print_what_they_show(path, tmp_path):
-    if name_of(path) in NOT_YET:
-        pytest.skip("not run yet")
     run = run_document(path, tmp_path)
     PROMISES.get(name_of(path), lambda run: None)(run)
 
@@ -73,8 +65,6 @@ def test_blocks_run_and_print_what_they_show(path, tmp_path):
 @pytest.mark.parametrize("path", DOCUMENTS)
 def test_every_block_has_a_language_that_is_known(path):
     for block in blocks_of(path):
-        if name_of(path) in NOT_YET:
-            continue
         options = OPTIONS.get(block.language, "")
         assert block.language in SHOWN | RUN, block.place
         assert re.fullmatch(options, " ".join(block.options)), block.place
