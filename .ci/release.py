@@ -3,12 +3,14 @@
 
     .ci/release.py [--dist DIRECTORY] [--torch-present] [PYTHON ...]
 
-PYTHON are interpreters; by default python3.10 to python3.13, those that are found. For each the
-wheel is built from the source archive, installed into a fresh environment with torch, and made to
-launch. With the last of them the source archive itself, a checkout in editable mode and the extras
-without torch are installed too. Takes some ten minutes. PIP_EXTRA_INDEX_URL should name PyTorch's
-index of CPU builds, or torch brings several GB of CUDA along; with --torch-present each PYTHON's
-environment lends its torch and Triton instead, and where it has none nothing is launched.
+PYTHON are interpreters; by default python3.10 to python3.13, those that are found. With the first
+the source archive, with each other one a wheel that is built from it is installed into a fresh
+environment with torch, and made to launch. With the Python that runs this a checkout in editable
+mode, and the extras without torch, are installed too. Takes some ten minutes.
+
+PIP_EXTRA_INDEX_URL should name PyTorch's index of CPU builds, or torch brings several GB of CUDA
+along. With --torch-present each PYTHON's environment lends its torch and Triton instead, and where
+it has none nothing is launched.
 Exit codes: 0 all passed, 1 something did not, 2 bad use.
 """
 
@@ -152,28 +154,35 @@ def constraints(source: Path, version: str) -> Path:
 
 
 def check_python(
-    runner: Runner, python: str, archive: Path, source: Path, *, first: bool, install_torch: bool
+    runner: Runner, python: str, archive: Path, source: Path, *, as_wheel: bool, install_torch: bool
 ) -> str:
-    """Install a wheel for one Python, and use it; return what was found."""
+    """Install for one Python, a wheel or from source, and use it; return what was found."""
     version = runner.run(python, "-c", "import platform; print(platform.python_version())").strip()
-    name, wheels = f"python-{version}", runner.work / f"wheels-{version}"
+    name = f"python-{version}"
     programs = runner.environment_of(python, name)
-    runner.run(programs / "pip", "wheel", "-q", "--no-deps", "-w", wheels, archive)
-    [wheel] = wheels.glob("*.whl")
-    installed = f"{wheel}[torch,bench]" if install_torch else wheel
-    runner.run(programs / "pip", "install", "-q", "-c", constraints(source, version), installed)
+    package = wheel_of(runner, programs, archive) if as_wheel else archive
+    wanted = f"{package}[torch,bench]" if install_torch else package
+    runner.run(programs / "pip", "install", "-q", "-c", constraints(source, version), wanted)
     launches = install_torch or lend_torch(runner, python, programs)
     found = check_commands(runner, programs, archive)
     if not launches:
         return "no torch, nothing was launched"
     smoke = json.loads(runner.run(programs / "python", source / ".ci" / "release_smoke.py"))
     must(smoke["launchkit"] == found, f"the package says {smoke['launchkit']}, it is {found}")
-    if first:
+    if not as_wheel:
         runner.run(programs / "launchkit", "bench", "launch", "--case", "noop_0",
                    "--rounds", "3", "--launches", "50")  # fmt: skip
     shutil.rmtree(runner.work / name)
     core = smoke["core"] if smoke["core"] == "C" else f"Python ({smoke['core']})"
     return f"torch {smoke['torch']}, Triton {smoke['triton']}, core: {core}"
+
+
+def wheel_of(runner: Runner, programs: Path, archive: Path) -> Path:
+    """Return a wheel for the Python of an environment, built from the source archive."""
+    wheels = Path(tempfile.mkdtemp(dir=runner.work, prefix="wheels-"))
+    runner.run(programs / "pip", "wheel", "-q", "--no-deps", "-w", wheels, archive)
+    [wheel] = wheels.glob("*.whl")
+    return wheel
 
 
 def lend_torch(runner: Runner, python: str, programs: Path) -> bool:
@@ -198,26 +207,19 @@ def check_commands(runner: Runner, programs: Path, archive: Path) -> str:
     return version
 
 
-def check_sdist(runner: Runner, python: str, archive: Path, source: Path) -> str:
-    """Install the source archive as pip does where there is no wheel, without any extra."""
-    programs = runner.environment_of(python, "sdist", archive)
-    runner.run(programs / "launchkit", "--help")
-    runner.run(programs / "python", "-c", "import launchkit.dispatch.native._core")
-    return "installed, with its C core"
-
-
-def check_editable(runner: Runner, python: str, archive: Path, source: Path) -> str:
+def check_editable(runner: Runner, dist: Path, source: Path) -> str:
     """Install a checkout in editable mode: kernels and tools are mapped into the package."""
-    programs = runner.environment_of(python, "editable", "-e", source)
+    programs = runner.environment_of(sys.executable, "editable", "-e", source)
     runner.run(programs / "launchkit", "configs", "list", codes=(1,))
     where = runner.run(programs / "python", "-c", "import launchkit.tools as t; print(t.__file__)")
     must(Path(where.strip()).is_relative_to(source), f"launchkit.tools is {where}")
     return "installed, and imports from the checkout"
 
 
-def check_without_torch(runner: Runner, python: str, archive: Path, source: Path) -> str:
+def check_without_torch(runner: Runner, dist: Path, source: Path) -> str:
     """Serve configs and read a capture where torch is not installed."""
-    programs = runner.environment_of(python, "service", f"{archive}[service,profile]")
+    [wheel] = dist.glob("*.whl")
+    programs = runner.environment_of(sys.executable, "service", f"{wheel}[service,profile]")
     must(not list((programs.parent / "lib").glob("*/site-packages/torch")), "torch came along")
     capture = source / "tests" / "data" / "nsys" / "cpu_only_2022.4.sqlite.gz"
     exported = runner.home / "capture.sqlite"
@@ -262,14 +264,13 @@ def check_all(
             python,
             archive,
             source,
-            first=python == pythons[0],
+            as_wheel=python != pythons[0],
             install_torch=install_torch,
         )
         for python in pythons
     }
-    for check in (check_sdist, check_editable, check_without_torch):
-        name = check.__name__.removeprefix("check_")
-        checks[name] = partial(check, runner, pythons[-1], archive, source)
+    for check in (check_editable, check_without_torch):
+        checks[check.__name__.removeprefix("check_")] = partial(check, runner, dist, source)
     results = {}
     for name, each in checks.items():
         try:
