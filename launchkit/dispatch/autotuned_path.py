@@ -20,6 +20,7 @@ from launchkit.dispatch.layers import (
     declared_name,
     is_plain_config,
     named_arguments,
+    supplied_names,
     triton_run,
 )
 from launchkit.dispatch.native.fronts import MISS
@@ -56,10 +57,9 @@ class AutotunedLauncher(Launcher):
         if (supplied, keys, plain) == self._fitted:
             return
         self._supplied = supplied
-        heuristic = supplied.union(*(layer.values for layer in self.parts.inner_heuristics))
-        make = functools.partial(make_core, self.parts.jit, keys)
+        make = functools.partial(make_core, self.parts.jit, keys, autotuner=self._tuner)
         # A config of a class of its own may say anything anew at each launch.
-        self._choices = make(heuristic, self._tuner, choose_only=True) if plain else None
+        self._choices = make(supplied_names(self.parts), choose_only=True) if plain else None
         self._core = self._make_core(keys, supplied) if plain else None
         self._fitted = (supplied, keys, plain)
         self.link(self._front())

@@ -14,7 +14,7 @@ from typing import Any
 from launchkit import settings
 from launchkit.dispatch import launch_counts, launcher, placing
 from launchkit.dispatch import triton_seam as seam
-from launchkit.dispatch.frozen_arguments import VaryingArgument, bind_varying, varying_argument
+from launchkit.dispatch.frozen_arguments import bind_varying, check_varying, varying_arguments
 from launchkit.dispatch.frozen_plan import FrozenPlan, freeze_plan, named_params
 from launchkit.dispatch.grids import Grid
 from launchkit.dispatch.layers import kernel_name, shown_name, take_apart
@@ -22,7 +22,7 @@ from launchkit.dispatch.native import extension, premises
 from launchkit.dispatch.native.entries import Frozen
 from launchkit.dispatch.native.layout import direct_layout
 from launchkit.dispatch.verify_frozen import verify_frozen
-from launchkit.errors import FrozenArgumentError, UsageError
+from launchkit.errors import FrozenArgumentError
 
 
 class FrozenLaunch(Frozen):
@@ -69,12 +69,12 @@ class FrozenLaunch(Frozen):
         self._given = (args, dict(kwargs))
         given = self._given_by_name()
         # First, since compiling takes its time; the rest have defaults.
-        _varying_arguments(self.name, kernel, given, tuple(n for n in varying if n in given))
+        varying_arguments(self.name, kernel, given, tuple(n for n in varying if n in given))
         plan = freeze_plan(kernel, self.grid, args, kwargs)
         self._plan = plan if isinstance(plan, FrozenPlan) else None
         self.obstacle = plan if isinstance(plan, str) else None
         values = given if self._plan is None else self._plan.values
-        self._arguments = _varying_arguments(self.name, kernel, values, varying)
+        self._arguments = varying_arguments(self.name, kernel, values, varying)
         self.frozen = MappingProxyType({n: v for n, v in values.items() if n not in varying})
         self.options = MappingProxyType({} if self._plan is None else self._plan.options)
         self.config = None if self._plan is None else self._plan.config
@@ -219,26 +219,6 @@ def _names_of(kernel: Any) -> list[str]:
     return list(take_apart(kernel).jit.arg_names)
 
 
-def _varying_arguments(
-    name: str, kernel: Any, values: Mapping[str, Any], varying: tuple[str, ...]
-) -> tuple[VaryingArgument, ...]:
-    flags = {param.name: param for param in getattr(take_apart(kernel).jit, "params", ())}
-    found = []
-    for each in varying:
-        if each not in values:
-            raise UsageError(
-                f"{each} varies and has no value to freeze {name} for. Pass one that stands for "
-                "the others.",
-                kernel=name,
-                argument=each,
-            )
-        param = flags.get(each)
-        specialize = param is None or not param.do_not_specialize
-        align = param is None or not param.do_not_specialize_on_alignment
-        found.append(varying_argument(name, each, values[each], specialize, align))
-    return tuple(found)
-
-
 def freeze(
     kernel: Any, grid: Any, /, *args: Any, varying: Iterable[str] = (), **kwargs: Any
 ) -> FrozenLaunch:
@@ -267,41 +247,9 @@ def freeze(
         CaptureError, TuningFailedError, MixedDevicesError: as ``launch_autotuned``.
     """
     names = (varying,) if isinstance(varying, str) else tuple(varying)
-    _check_names(kernel, names, kwargs)
+    check_varying(kernel, names)
     elsewhere = None
     if not settings.current().disable:
         elsewhere = placing.other_device(kernel_name(kernel), _names_of(kernel), args, kwargs)
     with contextlib.nullcontext() if elsewhere is None else seam.on_device(elsewhere):
         return FrozenLaunch(kernel, grid, args, kwargs, names)
-
-
-def _check_names(kernel: Any, names: tuple[str, ...], kwargs: Mapping[str, Any]) -> None:
-    parts = take_apart(kernel)
-    jit, name = parts.jit, kernel_name(kernel)
-    known = list(jit.arg_names)
-    if "varying" in known:
-        raise UsageError(
-            f"{name} has a parameter named varying, which freeze takes for its own. Rename it.",
-            kernel=name,
-        )
-    constants = {p.name for p in getattr(jit, "params", ()) if p.is_constexpr}
-    layers = (*parts.outer_heuristics, *parts.inner_heuristics)
-    supplied = {each for layer in layers for each in layer.values}
-    if parts.autotuner is not None:
-        supplied |= {each for config in parts.autotuner.configs for each in config.kwargs}
-    for each in names:
-        reason = None
-        if each not in known:
-            reason = f"is none of its parameters: {', '.join(known)}"
-        elif each in constants:
-            reason = "is a constexpr, which is compiled in"
-        elif each in supplied:
-            reason = "comes from a config or a heuristic"
-        elif names.count(each) > 1:
-            reason = "is named twice"
-        if reason is not None:
-            raise UsageError(
-                f"{each} of {name} cannot vary: it {reason}. Leave it out of varying.",
-                kernel=name,
-                argument=each,
-            )

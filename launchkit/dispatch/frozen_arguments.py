@@ -1,4 +1,4 @@
-"""The varying arguments of a frozen handle: the class that each is of. Below frozen.py."""
+"""The varying arguments of a frozen handle: which may vary, and their classes. Below frozen.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launchkit.dispatch.layers import KernelParts, kernel_name, supplied_names, take_apart
 from launchkit.dispatch.native.guard import TENSORS, IntClasses
 from launchkit.errors import FrozenArgumentError, UsageError
 
@@ -34,7 +35,63 @@ class VaryingArgument:
             raise FrozenArgumentError(kernel, self.name, expected, _got(value, found))
 
 
-def varying_argument(
+def check_varying(kernel: Any, names: Sequence[str]) -> None:
+    """Raise UsageError for names of arguments that cannot vary, and for a kernel that has
+    ``varying`` among its own parameters."""
+    parts, name = take_apart(kernel), kernel_name(kernel)
+    if "varying" in parts.jit.arg_names:
+        raise UsageError(
+            f"{name} has a parameter named varying, which freeze takes for its own. Rename it.",
+            kernel=name,
+        )
+    for each in names:
+        reason = _why_fixed(parts, each)
+        if reason is None and names.count(each) > 1:
+            reason = "is named twice"
+        if reason is not None:
+            raise UsageError(
+                f"{each} of {name} cannot vary: it {reason}. Leave it out of varying.",
+                kernel=name,
+                argument=each,
+            )
+
+
+def _why_fixed(parts: KernelParts, name: str) -> str | None:
+    if name not in parts.jit.arg_names:
+        return f"is none of its parameters: {', '.join(parts.jit.arg_names)}"
+    if any(each.name == name and each.is_constexpr for each in getattr(parts.jit, "params", ())):
+        return "is a constexpr, which is compiled in"
+    if name in supplied_names(parts).union(*(layer.values for layer in parts.outer_heuristics)):
+        return "comes from a config or a heuristic"
+    return None
+
+
+def varying_arguments(
+    name: str, kernel: Any, values: Mapping[str, Any], varying: tuple[str, ...]
+) -> tuple[VaryingArgument, ...]:
+    """Return the descriptions of the varying arguments, by the ``values`` that are frozen.
+
+    Raises:
+        UsageError: one has no value, or is neither a tensor nor a plain number.
+    """
+    flags = {param.name: param for param in getattr(take_apart(kernel).jit, "params", ())}
+    found = []
+    for each in varying:
+        if each not in values:
+            raise UsageError(
+                f"{each} varies and has no value to freeze {name} for. Pass one that stands for "
+                "the others.",
+                kernel=name,
+                argument=each,
+            )
+        param = flags.get(each)
+        specialize = param is None or not param.do_not_specialize
+        align = param is None or not param.do_not_specialize_on_alignment
+        found.append(_varying_argument(name, each, values[each], specialize, align))
+    return tuple(found)
+
+
+def _varying_argument(
     kernel: str, name: str, example: Any, specialize: bool, align: bool
 ) -> VaryingArgument:
     """Return the description of one varying argument by the example that was frozen.

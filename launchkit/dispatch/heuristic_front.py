@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
-from launchkit.dispatch.layers import KernelParts
+from launchkit.dispatch.layers import KernelParts, supplied_names
 from launchkit.dispatch.native import extension, premises
 from launchkit.dispatch.native.fronts import compile_function
 from launchkit.dispatch.native.guard import generable
@@ -60,7 +60,7 @@ def heuristic_front(parts: KernelParts, below: Any) -> Callable[..., Any] | None
     if tests is None or kinds != {Parameter.POSITIONAL_OR_KEYWORD} or not generable(names):
         return None
     asked = [name for name in names if name not in tests]
-    later = _supplied(parts) & set(asked)
+    later = supplied_names(parts) & set(asked)
     if any(argument not in set(asked) - later for argument, _ in tests.values()):
         return None
     front = _generate(parts, below, asked, later, tests)
@@ -113,18 +113,11 @@ def _tests(layers: Sequence[Any], names: list[str]) -> dict[str, tuple[str, bool
     return tests
 
 
-def _supplied(parts: KernelParts) -> set[str]:
-    """Return the names that the layers below give."""
-    configs = () if parts.autotuner is None else parts.autotuner.configs
-    found = {name for config in configs for name in config.kwargs}
-    return found.union(*(layer.values for layer in parts.inner_heuristics))
-
-
 def _generate(
     parts: KernelParts,
     below: Any,
     asked: list[str],
-    later: set[str],
+    later: frozenset[str],
     tests: dict[str, tuple[str, bool]],
 ) -> Callable[..., Any]:
     names = parts.jit.arg_names

@@ -67,6 +67,13 @@ def kernel_name(kernel: Any) -> str:
     )
 
 
+def supplied_names(parts: KernelParts) -> frozenset[str]:
+    """Return the parameters that configs give, and the heuristics below them."""
+    configs = () if parts.autotuner is None else parts.autotuner.configs
+    of_configs = frozenset(name for config in configs for name in config.kwargs)
+    return of_configs.union(*(layer.values for layer in parts.inner_heuristics))
+
+
 def declared_name(kernel: Any) -> str | None:
     """Return the name that ``@autotuned`` was given for a kernel, or None."""
     name: str | None = getattr(kernel, "declared_name", None)
