@@ -7,6 +7,15 @@ import os
 import pytest
 from postgres import postgres, postgres_url  # noqa: F401  fixtures
 
+try:
+    import hypothesis
+except ImportError:  # tests on a GPU do without
+    pass
+else:
+    # How long an example takes is the machine's affair.
+    hypothesis.settings.register_profile("launchkit", deadline=None)
+    hypothesis.settings.load_profile("launchkit")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def away_from_the_checkout(tmp_path_factory):

@@ -33,7 +33,7 @@ def dynamic_func(ms):
         pass
 
 def work():
-    for _ in range(12):
+    for _ in range(24):
         with launchkit.annotate("step"):
             with launchkit.annotate("binds", layer=3):
                 dynamic_func(30)
@@ -72,14 +72,21 @@ def script(folder, text):
 
 @pytest.fixture(scope="module")
 def sampled(tmp_path_factory):
-    """A capture of KNOWN under py-spy: the command's outcome, and its analysis."""
-    folder = tmp_path_factory.mktemp("sampled")
-    done = in_shell("--py-spy", "--rate", 250, "-o", folder / "out", "--json", folder / "did.json",
-                    "--", script(folder, KNOWN))  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    did = json.loads((folder / "did.json").read_text())
-    assert did["files"] == [str(folder / "out" / "samples.json.gz")], did
-    return done, did, analyse(read_timeline(did["files"][0]))
+    """A capture of KNOWN under py-spy: the command's outcome, and its analysis.
+
+    Where the machine is too busy for py-spy, it is taken again.
+    """
+    for _ in range(3):
+        folder = tmp_path_factory.mktemp("sampled")
+        done = in_shell("--py-spy", "--rate", 100, "-o", folder / "out", "--json",
+                        folder / "did.json", "--", script(folder, KNOWN))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        did = json.loads((folder / "did.json").read_text())
+        assert did["files"] == [str(folder / "out" / "samples.json.gz")], did
+        analysis = analyse(read_timeline(did["files"][0]))
+        if not any("fell behind" in warning for warning in analysis.warnings):
+            break
+    return done, did, analysis
 
 
 def shares(analysis, name):
@@ -110,7 +117,7 @@ def test_ranges_of_the_run_are_all_there_and_none_of_their_times_is_reported(sam
     _, did, analysis = sampled
     timeline = read_timeline(did["files"][0])
     counts = dict(timeline.ranges.group_by("name").len().rows())
-    assert counts == {"step": 12, "binds": 12, "idle": 1}
+    assert counts == {"step": 24, "binds": 24, "idle": 1}
     assert timeline.ranges.filter(timeline.ranges["name"] == "binds")[
         "payload"
     ].unique().to_list() == ["3"]
