@@ -29,7 +29,7 @@ from launchkit.tools.configs_output import (
 )
 
 if TYPE_CHECKING:
-    from launchkit.service.client import ServiceStore
+    from launchkit.service.client.store import ServiceStore
 
 _STATUS_S = 5.0
 
@@ -147,7 +147,7 @@ def _use(store: ServiceStore) -> dict[str, Any]:
 
 
 def _opened(url: str | None) -> ServiceStore:
-    from launchkit.service.client_open import open_service
+    from launchkit.service.client.opening import open_service
 
     named = url or settings.current().service
     if named is None:

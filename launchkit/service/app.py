@@ -8,17 +8,8 @@ from collections.abc import AsyncIterator, Callable
 import anyio.to_thread
 from fastapi import FastAPI
 
-from launchkit.service import (
-    answers,
-    api_bundles,
-    api_leases,
-    api_records,
-    api_status,
-    db,
-    migrating,
-    openapi,
-    web,
-)
+from launchkit.service import answers, db, migrating, openapi, web
+from launchkit.service.api import bundles, leases, records, status
 from launchkit.service.context import Service
 from launchkit.service.db import Database
 from launchkit.service.limits import Guard
@@ -47,7 +38,7 @@ def create_app(settings: ServiceSettings, database: Database | None = None) -> F
     )
     app.state.service = service
     answers.install(app)
-    for part in (api_records, api_leases, api_bundles, api_status):
+    for part in (records, leases, bundles, status):
         answers.serve(app, part.router)
     web.install(app, settings.threads)
     # FastAPI's own way of extending its document is to replace the method.

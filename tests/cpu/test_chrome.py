@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from captures import public_sample
 
-from launchkit.profiling.timeline.chrome import read_chrome
-from launchkit.profiling.timeline.chrome_values import short_kernel_name
+from launchkit.profiling.timeline.chrome.reader import read_chrome
+from launchkit.profiling.timeline.chrome.values import short_kernel_name
 
 SAMPLES = [
     "hta_amd_mi250",

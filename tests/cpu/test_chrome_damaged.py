@@ -9,8 +9,8 @@ import os
 import pytest
 
 from launchkit.errors import TimelineError
-from launchkit.profiling.timeline import chrome_text
-from launchkit.profiling.timeline.chrome import read_chrome
+from launchkit.profiling.timeline.chrome import text
+from launchkit.profiling.timeline.chrome.reader import read_chrome
 
 EVENTS = [
     {"ph": "X", "cat": "cpu_op", "name": f"op {n} é", "pid": 1, "tid": 1, "ts": 10 * n, "dur": 5}
@@ -21,7 +21,7 @@ WHOLE = json.dumps({"schemaVersion": 1, "traceEvents": EVENTS, "traceName": "t"}
 
 @pytest.fixture(params=[3, 64, 1 << 20], ids=lambda size: f"pieces of {size}")
 def read(request, monkeypatch, tmp_path):
-    monkeypatch.setattr(chrome_text, "PIECE_BYTES", request.param)
+    monkeypatch.setattr(text, "PIECE_BYTES", request.param)
 
     def made(data, name="trace.json"):
         path = tmp_path / name
@@ -128,7 +128,7 @@ def test_cut_or_damaged_gzip_is_read_up_to_there(read):
 
 
 def test_a_gzip_bomb_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(chrome_text, "BOMB_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(text, "BOMB_FREE_BYTES", 1 << 20)
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"[" + b" " * (8 << 20)))
     with pytest.raises(TimelineError, match="more than 300 times its size"):
@@ -162,8 +162,8 @@ def test_deep_nesting_is_no_traceback(read):
 
 
 def test_one_endless_value_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr("launchkit.profiling.timeline.chrome_events.MAX_VALUE_CHARACTERS", 10_000)
-    monkeypatch.setattr(chrome_text, "PIECE_BYTES", 1000)
+    monkeypatch.setattr("launchkit.profiling.timeline.chrome.events.MAX_VALUE_CHARACTERS", 10_000)
+    monkeypatch.setattr(text, "PIECE_BYTES", 1000)
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [{"name": "' + "x" * 40_000)
     with pytest.raises(TimelineError, match="more than 10000 characters"):

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from launchkit.errors import TimelineError, UsageError
 from launchkit.profiling.timeline import read_timeline
-from launchkit.profiling.timeline.rewriting import rewriting
-from launchkit.profiling.timeline.scrubbed_text import Cleaner, without_paths
-from launchkit.profiling.timeline.scrubbing import scrub_export
-from launchkit.profiling.timeline.slicing import range_bounds, slice_export
+from launchkit.profiling.timeline.copies.export_rewriting import rewriting
+from launchkit.profiling.timeline.copies.export_scrubbing import scrub_export
+from launchkit.profiling.timeline.copies.export_slicing import range_bounds, slice_export
+from launchkit.profiling.timeline.copies.scrubbed_text import Cleaner, without_paths
 from launchkit.tools.profile import app
 
 

@@ -12,7 +12,7 @@ from timelines import printed, small_timeline
 from launchkit.profiling.report.document import report_document
 from launchkit.profiling.report.html import html_report
 from launchkit.profiling.timeline import analyse, read_timeline
-from launchkit.profiling.timeline.verdicts import HELPS, VERDICTS
+from launchkit.profiling.timeline.analysis.verdicts import HELPS, VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
 

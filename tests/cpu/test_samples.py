@@ -13,9 +13,9 @@ from handmade import rng, timeline
 from launchkit.profiling.report.document import report_document
 from launchkit.profiling.report.plots import figures
 from launchkit.profiling.timeline import analyse
-from launchkit.profiling.timeline.buckets import OWN_CODE, bucket_of
+from launchkit.profiling.timeline.analysis.buckets import OWN_CODE, bucket_of
+from launchkit.profiling.timeline.analysis.samples import bucket_table, frame_table, wilson
 from launchkit.profiling.timeline.model import Source, Timeline
-from launchkit.profiling.timeline.samples import bucket_table, frame_table, wilson
 
 RUN = "JITFunction.run (triton/runtime/jit.py:720)"
 MAIN = "<module> (train.py:1)"

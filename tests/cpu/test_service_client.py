@@ -16,8 +16,8 @@ from stored import RECORD, get, record_for
 
 from launchkit.errors import ServiceError, StoreError, UsageError
 from launchkit.keys import Toolchain
-from launchkit.service import client_address
-from launchkit.service.client import ServiceStore
+from launchkit.service.client import urls
+from launchkit.service.client.store import ServiceStore
 from launchkit.store import DirectoryStore, LayeredStore, MemoryStore
 
 
@@ -275,9 +275,9 @@ def test_forked_child_asks_by_itself_and_sends_nothing_of_its_parents(service):
     ("http://[::1]:80/a.b-c_d", ("http", "::1", 80, "", "a.b-c_d")),
 ])  # fmt: skip
 def test_url_names_service_and_namespace(url, parts):
-    address = client_address.parse(url)
+    address = urls.parse(url)
     assert (address.scheme, address.host, address.port, address.prefix, address.namespace) == parts
-    assert client_address.parse(address.text) == address
+    assert urls.parse(address.text) == address
 
 
 @pytest.mark.parametrize("url", [

@@ -13,7 +13,7 @@ from subprocesses import in_python
 
 PUT = """
 from stored import RECORD
-from launchkit.service.client import ServiceStore
+from launchkit.service.client.store import ServiceStore
 store = ServiceStore({url!r}, token={token!r}, timeout_s={timeout_s})
 """
 PLAIN = PUT + "store.put(RECORD)"
@@ -28,8 +28,8 @@ child.join()
 )
 QUIET = """
 import sys
-from launchkit.service.client_open import open_service
-import launchkit.service.client
+from launchkit.service.client.opening import open_service
+import launchkit.service.client.store
 print(sorted({"httpx", "fastapi", "sqlalchemy", "torch", "triton", "httpcore"} & set(sys.modules)))
 """
 

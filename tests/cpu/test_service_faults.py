@@ -15,8 +15,9 @@ from service_clients import AMPLE_S, SHORT_S, client, reason, settled
 from stored import RECORD, get, record_for
 
 from launchkit.errors import ServiceError
-from launchkit.service import client as service_client
-from launchkit.service import client_breaker, client_queue, signing
+from launchkit.service import signing
+from launchkit.service.client import breaker, write_behind
+from launchkit.service.client import store as service_client
 from launchkit.store import document
 
 BODY = signing.body(RECORD)
@@ -27,7 +28,7 @@ FOREVER_S = 30.0
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    for module in (client_breaker, client_queue):
+    for module in (breaker, write_behind):
         monkeypatch.setattr(module, "FIRST_WAIT_S", 0.05)
         monkeypatch.setattr(module, "LONGEST_WAIT_S", 0.2)
     monkeypatch.setattr(service_client, "_WRITE_S", SHORT_S)
@@ -131,7 +132,7 @@ def test_service_that_fails_all_the_time_is_left_alone_with_one_warning(service,
     store = hasty(service, expected.split())
     with caplog.at_level(logging.WARNING, "launchkit"):
         found = [in_time(lambda n=n: reason(store, record_for(n))) for n in range(20)]
-    assert found[client_breaker.FAILURES :].count("unreachable") >= 10
+    assert found[breaker.FAILURES :].count("unreachable") >= 10
     assert service.counts()["GET record"] < 10
     assert len([r for r in caplog.records if "Launches go on" in r.getMessage()]) <= 2
     assert store.counters["miss unreachable"] >= 10

@@ -15,7 +15,7 @@ from stored import RECORD, get, record_for
 
 from launchkit import clock
 from launchkit.configs import merge_records
-from launchkit.service import client as service_client
+from launchkit.service.client import store as service_client
 from launchkit.store import DirectoryStore, LayeredStore, MemoryStore, Miss, flights
 
 PATIENT_S = 60.0

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from launchkit import settings
 from launchkit.dispatch import stores
 from launchkit.errors import StoreError, UsageError
-from launchkit.service.client import ServiceStore
-from launchkit.service.client_open import open_service
+from launchkit.service.client.opening import open_service
+from launchkit.service.client.store import ServiceStore
 from launchkit.store import DirectoryStore, LayeredStore, open_store, places
 from launchkit.tools import doctor
 
 POINTS = [
-    EntryPoint(name, "launchkit.service.client_open:open_service", places.ENTRY_POINT_GROUP)
+    EntryPoint(name, "launchkit.service.client.opening:open_service", places.ENTRY_POINT_GROUP)
     for name in ("http", "https")
 ]
 

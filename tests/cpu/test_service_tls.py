@@ -11,7 +11,7 @@ import pytest
 from service_clients import client, reason
 from stored import RECORD, get
 
-from launchkit.service import client_transport
+from launchkit.service.client import transport
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -70,7 +70,7 @@ def test_service_with_a_certificate_of_a_known_authority_is_asked(
     service, certificate, monkeypatch, closing
 ):
     trusting = ssl.create_default_context(cafile=str(certificate[0]))
-    monkeypatch.setattr(client_transport.ssl, "create_default_context", lambda: trusting)
+    monkeypatch.setattr(transport.ssl, "create_default_context", lambda: trusting)
     service.hold(RECORD)
     closing.append(client(service))
     assert get(closing[0], RECORD) == RECORD

@@ -19,11 +19,11 @@ from sharing import one
 from stored import RECORD, record_for
 
 from launchkit.errors import ServiceError, StoreError, UsageError
-from launchkit.service import client_address
-from launchkit.service.client import ServiceStore
-from launchkit.service.client_calls import BoundedCalls, NoThreadError
-from launchkit.service.client_queue import WriteBehind
-from launchkit.service.client_transport import Call, Transport, network
+from launchkit.service.client import urls
+from launchkit.service.client.bounded_calls import BoundedCalls, NoThreadError
+from launchkit.service.client.store import ServiceStore
+from launchkit.service.client.transport import Call, Transport, network
+from launchkit.service.client.write_behind import WriteBehind
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_url_that_no_request_can_be_sent_to_is_refused_when_it_is_read(url):
     ],
 )
 def test_hosts_that_can_be_looked_up_are_taken(url, host):
-    assert client_address.parse(url).host == host
+    assert urls.parse(url).host == host
 
 
 @pytest.mark.parametrize("token", ["ä", "a\nb", "a\r\nX: y", " ", "", "\x00", "€", "\ud800"])
@@ -89,7 +89,7 @@ def test_times_that_are_none_are_refused_before_a_launch_waits(what, seconds):
 
 @pytest.mark.parametrize("header", ["secret\nX: y", "secret-é", "secret ", "\x00secret"])
 def test_header_that_cannot_be_sent_is_an_error_that_does_not_quote_it(service, header):
-    transport = Transport(client_address.parse(service.url))
+    transport = Transport(urls.parse(service.url))
     call = Call("GET", "/readyz", AMPLE_S, 1000, {"Authorization": header})
     with pytest.raises(ServiceError) as refused:
         transport.send(call)
@@ -203,7 +203,9 @@ def test_launch_goes_on_where_no_thread_can_be_started(service, no_threads):
 def test_what_waited_for_a_thread_is_sent_once_there_is_one(service, monkeypatch):
     store = client(service)
     with monkeypatch.context() as patch:
-        patch.setattr("launchkit.service.client_queue.start_thread", lambda work, name: False)
+        patch.setattr(
+            "launchkit.service.client.write_behind.start_thread", lambda work, name: False
+        )
         store.put(RECORD)
         assert store.flush(0.0) == 1
     settled(store)

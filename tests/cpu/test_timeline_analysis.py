@@ -9,7 +9,7 @@ pl = pytest.importorskip("polars")
 from handmade import call, rng, row, timeline, work  # noqa: E402
 
 from launchkit.errors import UsageError  # noqa: E402
-from launchkit.profiling.timeline.analysis import analyse  # noqa: E402
+from launchkit.profiling.timeline.analysis.analysis import analyse  # noqa: E402
 from launchkit.profiling.timeline.model import Source, Timeline  # noqa: E402
 
 

@@ -10,7 +10,7 @@ pl = pytest.importorskip("polars")
 
 from handmade import call, rng, timeline, work  # noqa: E402
 
-from launchkit.profiling.timeline.analysis import analyse  # noqa: E402
+from launchkit.profiling.timeline.analysis.analysis import analyse  # noqa: E402
 
 END = 40
 

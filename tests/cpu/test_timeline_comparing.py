@@ -12,9 +12,9 @@ pl = pytest.importorskip("polars")
 from handmade import call, rng, row, timeline, work  # noqa: E402
 
 from launchkit.errors import UsageError  # noqa: E402
-from launchkit.profiling.timeline.analysis import analyse  # noqa: E402
-from launchkit.profiling.timeline.bootstrap import median_ratios  # noqa: E402
-from launchkit.profiling.timeline.comparing import compare  # noqa: E402
+from launchkit.profiling.timeline.analysis.analysis import analyse  # noqa: E402
+from launchkit.profiling.timeline.analysis.bootstrap import median_ratios  # noqa: E402
+from launchkit.profiling.timeline.analysis.comparing import compare  # noqa: E402
 
 
 def capture(scale, seed, *, count=60, launches=1, calibration=None, extra=()):

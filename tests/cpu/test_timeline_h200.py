@@ -12,9 +12,9 @@ import captures  # noqa: E402
 from handmade import row  # noqa: E402
 
 from launchkit.profiling.timeline import analyse, read_timeline  # noqa: E402
-from launchkit.profiling.timeline.linked import link  # noqa: E402
-from launchkit.profiling.timeline.stalls import stall_table, with_stalls  # noqa: E402
-from launchkit.profiling.timeline.what_if import CachedLaunches, CudaGraph, predict  # noqa: E402
+from launchkit.profiling.timeline.analysis.linked import link  # noqa: E402
+from launchkit.profiling.timeline.analysis.stalls import stall_table, with_stalls  # noqa: E402
+from launchkit.profiling.timeline.what_if.prediction import CachedLaunches, CudaGraph, predict  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pl = pytest.importorskip("polars")
 
-from launchkit.profiling.timeline import intervals, nesting  # noqa: E402
+from launchkit.profiling.timeline.analysis import intervals, nesting  # noqa: E402
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), min_size=0, max_size=25

@@ -8,7 +8,7 @@ pl = pytest.importorskip("polars")
 
 from handmade import LAUNCH_NS, call, full_queue, rng, row, timeline, work  # noqa: E402
 
-from launchkit.profiling.timeline.analysis import analyse  # noqa: E402
+from launchkit.profiling.timeline.analysis.analysis import analyse  # noqa: E402
 
 
 @pytest.mark.parametrize("overheads", [True, False], ids=["measured", "estimated"])

@@ -9,8 +9,8 @@ pl = pytest.importorskip("polars")
 from handmade import call, full_queue, rng, timeline, work  # noqa: E402
 
 from launchkit.errors import UsageError  # noqa: E402
-from launchkit.profiling.timeline.analysis import analyse  # noqa: E402
-from launchkit.profiling.timeline.what_if import (  # noqa: E402
+from launchkit.profiling.timeline.analysis.analysis import analyse  # noqa: E402
+from launchkit.profiling.timeline.what_if.prediction import (  # noqa: E402
     CachedLaunches,
     CudaGraph,
     Fused,

@@ -13,8 +13,8 @@ from stored import RECORD, get, record_for
 
 from launchkit.benchmarks import host
 from launchkit.benchmarks.service_servers import Replica, Service
-from launchkit.service import client as service_client
-from launchkit.service import client_breaker, client_queue
+from launchkit.service.client import breaker, write_behind
+from launchkit.service.client import store as service_client
 
 pytest.importorskip("fastapi", reason="the extra [service] is not installed")
 
@@ -24,7 +24,7 @@ DEADLINE_S = 1.0
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    for module in (client_breaker, client_queue):
+    for module in (breaker, write_behind):
         monkeypatch.setattr(module, "FIRST_WAIT_S", 0.05)
         monkeypatch.setattr(module, "LONGEST_WAIT_S", 0.2)
 

@@ -28,7 +28,7 @@ from launchkit.benchmarks import (
 from launchkit.benchmarks.service_requests import Plan, drive
 from launchkit.benchmarks.service_servers import Service
 from launchkit.benchmarks.service_trials import UNLIMITED
-from launchkit.service.client import ServiceStore
+from launchkit.service.client.store import ServiceStore
 from launchkit.store import Miss
 
 pytestmark = without_postgres

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from launchkit.configs import TunedRecord, merge_records
-from launchkit.service import client, protocol, signing
+from launchkit.service import protocol, signing
+from launchkit.service.client import store
 from launchkit.store import bundle, document
 
 TOKEN = "a-token-of-the-team"
@@ -270,7 +271,7 @@ def running() -> Iterator[FakeService]:
         yield service
     finally:
         service.close()
-        for each in list(client._stores):
+        for each in list(store._stores):
             each.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fake_service import TOKEN, FakeService
 from stored import RECORD
 
-from launchkit.service.client import ServiceStore
+from launchkit.service.client.store import ServiceStore
 from launchkit.store import Miss
 
 SECRET = b"sixteen bytes and more"

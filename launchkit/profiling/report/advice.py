@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from launchkit.profiling.report.views import CHANGES, Document, Row, titled
-from launchkit.profiling.timeline.verdicts import HELPS
+from launchkit.profiling.timeline.analysis.verdicts import HELPS
 
 _TOLD = 5
 """Ranges whose verdict is explained: those at the head of the table."""

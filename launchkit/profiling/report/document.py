@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from launchkit.profiling.report.latency import launch_latency
-from launchkit.profiling.timeline.analysis import Analysis
+from launchkit.profiling.timeline.analysis.analysis import Analysis
 from launchkit.profiling.timeline.model import Source, Timeline
 from launchkit.profiling.timeline.summaries import api_summary
 

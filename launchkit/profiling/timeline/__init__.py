@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Any
 from launchkit.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from launchkit.profiling.timeline.analysis import Analysis, analyse
-    from launchkit.profiling.timeline.changes import (
-        CachedLaunches,
-        Change,
-        CudaGraph,
-        Fused,
-        OpPlan,
-    )
-    from launchkit.profiling.timeline.comparing import Comparison, compare
+    from launchkit.profiling.timeline.analysis.analysis import Analysis, analyse
+    from launchkit.profiling.timeline.analysis.comparing import Comparison, compare
     from launchkit.profiling.timeline.counts import RowCounts, TableCounts
     from launchkit.profiling.timeline.merging import merge_timelines, taken_together
     from launchkit.profiling.timeline.model import (
@@ -30,7 +23,7 @@ if TYPE_CHECKING:
         empty_table,
         table_of,
     )
-    from launchkit.profiling.timeline.nsys_tables import Progress
+    from launchkit.profiling.timeline.nsys.tables import Progress
     from launchkit.profiling.timeline.reading import read_timeline
     from launchkit.profiling.timeline.summaries import (
         api_summary,
@@ -39,7 +32,14 @@ if TYPE_CHECKING:
         range_kernel_summary,
         range_summary,
     )
-    from launchkit.profiling.timeline.what_if import Prediction, predict, suggestions
+    from launchkit.profiling.timeline.what_if.changes import (
+        CachedLaunches,
+        Change,
+        CudaGraph,
+        Fused,
+        OpPlan,
+    )
+    from launchkit.profiling.timeline.what_if.prediction import Prediction, predict, suggestions
 
 __all__ = [
     "TABLES",
@@ -74,24 +74,24 @@ __all__ = [
 
 # Where each name is found.
 _HOMES = {
-    "CachedLaunches": "changes",
-    "Change": "changes",
-    "Comparison": "comparing",
-    "CudaGraph": "changes",
-    "Fused": "changes",
-    "OpPlan": "changes",
-    "Prediction": "what_if",
-    "compare": "comparing",
-    "suggestions": "what_if",
-    "predict": "what_if",
-    "Analysis": "analysis",
-    "Progress": "nsys_tables",
+    "CachedLaunches": "what_if.changes",
+    "Change": "what_if.changes",
+    "Comparison": "analysis.comparing",
+    "CudaGraph": "what_if.changes",
+    "Fused": "what_if.changes",
+    "OpPlan": "what_if.changes",
+    "Prediction": "what_if.prediction",
+    "compare": "analysis.comparing",
+    "suggestions": "what_if.prediction",
+    "predict": "what_if.prediction",
+    "Analysis": "analysis.analysis",
+    "Progress": "nsys.tables",
     "RowCounts": "counts",
     "Source": "model",
     "TABLES": "model",
     "TableCounts": "counts",
     "Timeline": "model",
-    "analyse": "analysis",
+    "analyse": "analysis.analysis",
     "api_summary": "summaries",
     "empty_table": "model",
     "execution_summary": "summaries",

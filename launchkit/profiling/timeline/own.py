@@ -12,7 +12,7 @@ from launchkit.errors import BadDocumentError, TimelineError
 from launchkit.profiling import profile_file
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import Source, Timeline, table_of
-from launchkit.profiling.timeline.nsys_tables import Progress
+from launchkit.profiling.timeline.nsys.tables import Progress
 
 if TYPE_CHECKING:
     from launchkit.profiling.profile_schema import LaunchesPart, ProfileDocument, RangePart

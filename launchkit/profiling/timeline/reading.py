@@ -12,10 +12,10 @@ from pathlib import Path
 
 from launchkit.errors import TimelineError
 from launchkit.profiling import profile_file, pyspy, samples_file
-from launchkit.profiling.timeline.chrome import read_chrome
+from launchkit.profiling.timeline.chrome.reader import read_chrome
 from launchkit.profiling.timeline.model import Timeline
-from launchkit.profiling.timeline.nsys import read_nsys
-from launchkit.profiling.timeline.nsys_tables import Progress
+from launchkit.profiling.timeline.nsys.reader import read_nsys
+from launchkit.profiling.timeline.nsys.tables import Progress
 from launchkit.profiling.timeline.own import read_own
 from launchkit.profiling.timeline.refusing import head_of, refuse, unreachable, unzipped
 from launchkit.profiling.timeline.sampled import read_pyspy, read_samples

@@ -13,7 +13,7 @@ from launchkit.errors import BadDocumentError, TimelineError
 from launchkit.profiling import pyspy, samples_file
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import Source, Timeline, table_of
-from launchkit.profiling.timeline.nsys_tables import Progress
+from launchkit.profiling.timeline.nsys.tables import Progress
 
 if TYPE_CHECKING:
     from launchkit.profiling.samples_schema import SamplesDocument

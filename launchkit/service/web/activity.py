@@ -10,7 +10,7 @@ from sqlalchemy import delete
 from sqlalchemy.engine import Connection
 
 from launchkit.service import audit, protocol, queries_activity, snapshots, spaces
-from launchkit.service.api_records import Body
+from launchkit.service.api.records import Body
 from launchkit.service.context import service
 from launchkit.service.protocol import LeaseIdentity, SnapshotRequest
 from launchkit.service.queries_activity import Entries
