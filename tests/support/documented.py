@@ -1,4 +1,4 @@
-"""The stores of the documents: two people's tunings of the README's kernel, as files to import.
+"""The stores of the documents: two people's tunings of the guide's kernel, as files to import.
 
 Times are made up. ``tests/data/mine.bundle`` and ``team.bundle`` are what this file makes; to make
 them again: ``python tests/support/documented.py``.
