@@ -15,7 +15,7 @@ import triton
 import launchkit
 from launchkit import clock, hostonly
 from launchkit.benchmarks import machine
-from launchkit.benchmarks.launch_cases import CASES
+from launchkit.benchmarks.launch.cases import CASES
 from launchkit.benchmarks.mode import core_seen, measuring
 from launchkit.benchmarks.timing import Loop, TimedRow, spread, time_rows
 from launchkit.errors import UsageError

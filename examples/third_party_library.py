@@ -97,7 +97,7 @@ def main() -> int:
 
     import launchkit
     from launchkit import hostonly
-    from launchkit.benchmarks.library_ops import pretended_gpu
+    from launchkit.benchmarks.libraries.ops import pretended_gpu
 
     head = "launches", "call", "with install()", "its launch", "with install()"
     table = Table("operator", *(Column(name, justify="right") for name in head))

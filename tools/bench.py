@@ -103,7 +103,7 @@ def launch(
     check_at_least("--launches", launches, 1)
     check_output(output)
     check_settings()
-    launch_overhead = benchmark("launch_overhead")
+    launch_overhead = benchmark("launch.bench")
     names = tuple(dict.fromkeys(case or launch_overhead.CASES))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling, then timing", total=rounds)

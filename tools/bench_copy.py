@@ -93,7 +93,7 @@ def _measured(
     keep = keeper(output, "cases")
     document: dict[str, Any] | None = None
     if not host:
-        bandwidth, variants = benchmark("copy_bandwidth"), benchmark("copy_variants")
+        bandwidth, variants = benchmark("copy.bench"), benchmark("copy.variants")
         compared = variants.swept if sweep else variants.compared
         found: dict[str, Any] = bandwidth.measure(
             models, reqs or bandwidth.REQS, compared, rounds, finished=keep
@@ -101,7 +101,7 @@ def _measured(
         if sweep:
             return found
         document = found
-    step = benchmark("copy_host")
+    step = benchmark("copy.host")
     whole: dict[str, Any] = step.measure(models, reqs or step.REQS, rounds, document, keep)
     return whole
 

@@ -49,7 +49,7 @@ def differential(
     check_at_least("--processes", workers, 1)
     check_output(output)
     check_settings()
-    module = benchmark("differential")
+    module = benchmark("differential.bench")
     names = tuple(dict.fromkeys(case or module.CASES))
     with counted("sets compared", sets) as advance:
         document = module.measure(names, sets, seed, workers, advance=advance)

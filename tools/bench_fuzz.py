@@ -51,7 +51,7 @@ def fuzz(
     check_at_least("--inputs", inputs, 1)
     check_at_least("--processes", workers, 1)
     check_output(output)
-    module = benchmark("fuzz")
+    module = benchmark("fuzz.bench")
     if replay is not None:
         document = _replayed(module.replay(replay))
     else:

@@ -39,7 +39,7 @@ def import_(
     check_at_least("--rows", rows, 1)
     check_at_least("--repeats", repeats, 1)
     check_output(output)
-    module = benchmark("timeline_import")
+    module = benchmark("captures.bench")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("writing, then importing", total=rows * (1 + repeats))
         document = module.measure(rows, repeats, lambda done: progress.advance(task, done))

@@ -53,7 +53,7 @@ def indices(
     check_at_least("--rounds", rounds, 2)
     check_output(output)
     check_settings()
-    overhead = benchmark("indices_overhead")
+    overhead = benchmark("indices")
     batches = tuple(dict.fromkeys(requests or overhead.REQUESTS))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("timing", total=len(batches))

@@ -57,7 +57,7 @@ def layer(
     check_at_least("--rounds", rounds, 2)
     check_output(output)
     check_settings()
-    overhead = benchmark("layer_overhead")
+    overhead = benchmark("layer.bench")
     models = tuple(dict.fromkeys(model or overhead.MODELS))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling, then timing", total=len(models))

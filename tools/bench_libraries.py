@@ -40,10 +40,10 @@ def libraries(
     """Compare operators of liger-kernel and flash-linear-attention with and without install()."""
     check_output(output)
     check_settings()
-    measure = benchmark("libraries").measure
+    measure = benchmark("libraries.bench").measure
     options: dict[str, Any] = {"operators": tuple(dict.fromkeys(operator))} if operator else {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        total = len(options.get("operators", benchmark("library_ops").OPERATORS))
+        total = len(options.get("operators", benchmark("libraries.ops").OPERATORS))
         task = progress.add_task("compiling, then timing", total=total)
         document = measure(
             rounds=rounds, calls=calls, advance=lambda: progress.advance(task), **options

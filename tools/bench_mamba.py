@@ -76,7 +76,7 @@ def mamba(
     check_at_least("--rounds", rounds, 2)
     check_output(output)
     check_settings()
-    cases = benchmark("mamba_cases").select(
+    cases = benchmark("mamba.cases").select(
         model or (), sequences or (), tokens or (), initial_states
     )
     document = _measure(cases, rounds, output)
@@ -86,11 +86,11 @@ def mamba(
 def quick() -> None:
     """Show one case, as part of ``launchkit bench``."""
     check_settings()
-    show(_measure(benchmark("mamba_cases").QUICK, _ROUNDS, None))
+    show(_measure(benchmark("mamba.cases").QUICK, _ROUNDS, None))
 
 
 def _measure(cases: Sequence[Any], rounds: int, output: Path | None) -> dict[str, Any]:
-    overhead = benchmark("mamba_overhead")
+    overhead = benchmark("mamba.bench")
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     console = Console(stderr=True)
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:

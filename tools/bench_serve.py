@@ -97,7 +97,7 @@ def serve(
     check_at_least("--repeats", repeats, 3)
     check_output(output)
     check_settings()
-    asked = benchmark("serving_asked").Asked(
+    asked = benchmark("serve.asked").Asked(
         tuple(dict.fromkeys(model or ("Nemotron-3-Nano",))), layers, tuple(concurrency or ()),
         requests, input_tokens, output_tokens, rate, repeats, seed, time_limit,
     )  # fmt: skip
@@ -105,7 +105,7 @@ def serve(
     console = Console(stderr=True)
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task("runs", total=None)
-        document = benchmark("serving").measure(
+        document = benchmark("serve.bench").measure(
             asked,
             began=lambda runs: progress.update(task, total=runs),
             advance=lambda: progress.advance(task),

@@ -71,7 +71,7 @@ def service(
     if not seconds > 0:
         raise UsageError(f"--seconds must be more than 0, not {seconds}. Give more.")
     check_output(output)
-    trials = benchmark("service_trials")
+    trials = benchmark("service.bench")
     told = {"clients": clients, "records": records, "seconds": seconds, "per_s": per_s,
             "rounds": rounds}  # fmt: skip
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -40,7 +40,7 @@ def soak(
     check_at_least("--launches", launches, 1)
     check_output(output)
     check_settings()
-    module = benchmark("soak")
+    module = benchmark("soak.bench")
     names = tuple(dict.fromkeys(case or module.CASES))
     with counted("launches", launches) as advance:
         document = module.measure(names, launches, advance=advance)

@@ -47,7 +47,7 @@ def store(
     for count in keys or ():
         check_at_least("--keys", count, 64)
     check_output(output)
-    scale = benchmark("store_scale")
+    scale = benchmark("store.bench")
     counts = tuple(keys or scale.KEYS)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("storing", total=sum(set(counts)))

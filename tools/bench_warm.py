@@ -44,7 +44,7 @@ def warm(as_json: AsJson = False, output: Output = None) -> None:
     """Compare first prefills of fresh processes: cold, with stored configs, and warmed."""
     check_output(output)
     check_settings()
-    warm_start = benchmark("warm_start")
+    warm_start = benchmark("warm.bench")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting processes", total=len(warm_start.VARIANTS))
         document = warm_start.measure(

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 import launchkit
 from launchkit import jsonio, settings
-from launchkit.benchmarks import floor, launch_overhead
-from launchkit.benchmarks.launch_cases import CASES
-from launchkit.benchmarks.launch_variants import FORMS, RECORDED, VARIANTS, build, has_form
+from launchkit.benchmarks.launch import bench as launch_bench
+from launchkit.benchmarks.launch import floor
+from launchkit.benchmarks.launch.cases import CASES
+from launchkit.benchmarks.launch.variants import FORMS, RECORDED, VARIANTS, build, has_form
 from launchkit.benchmarks.timing import TimedRow
 from launchkit.errors import CompilerError, UsageError
 from launchkit.tools import bench
@@ -60,7 +61,7 @@ def test_case_names_count_the_arguments_that_a_caller_passes(host):
 
 
 def test_result_has_every_row_and_ratio_and_stores_nothing(memory_store):
-    document = launch_overhead.measure(["noop_19"], rounds=3, launches=10)
+    document = launch_bench.measure(["noop_19"], rounds=3, launches=10)
     assert document["mode"] == "host-only"
     assert document["machine"]["triton"] == triton.__version__
     places = {(row["call_form"], row["variant"]) for row in document["rows"]}
@@ -93,7 +94,7 @@ def test_table_shows_each_case_form_and_ratio(capsys):
         "mode": "cuda",
         "machine": {"gpu": "NVIDIA H200", "triton": "3.6.0"},
         "rows": rows,
-        "ratios": launch_overhead.ratios(rows),
+        "ratios": launch_bench.ratios(rows),
     }
     bench.show(document)
     printed = capsys.readouterr().out
@@ -115,7 +116,7 @@ def test_every_form_is_compared_with_the_driver_and_with_torchs_addition():
         {"case": "noop_19", "call_form": form, "variant": variant, "median_us": cost}
         for form, variant, cost in costs
     ]
-    found = {(r["call_form"], r["over"]): r["ratio"] for r in launch_overhead.ratios(rows)}
+    found = {(r["call_form"], r["over"]): r["ratio"] for r in launch_bench.ratios(rows)}
     assert found == {
         ("positional", "floor"): 1.25, ("positional", "torch_add"): 0.625,
         ("keywords", "floor"): 1.5, ("keywords", "torch_add"): 0.75,
@@ -126,7 +127,7 @@ def test_recording_adds_what_recorded_launches_of_a_round_took_more():
     labels = {"case": "noop_0", "call_form": "positional"}
     plain = TimedRow({**labels, "variant": "launchkit"}, print, times_us=[4.0, 9.0, 4.5])
     recorded = TimedRow({**labels, "variant": RECORDED}, print, times_us=[4.25, 9.0, 5.0])
-    assert launch_overhead.recording([plain, recorded]) == [{**labels, "added_us": 0.25}]
+    assert launch_bench.recording([plain, recorded]) == [{**labels, "added_us": 0.25}]
 
 
 def test_recorded_variant_is_recorded_and_the_others_are_not(monkeypatch):
@@ -138,8 +139,8 @@ def test_recorded_variant_is_recorded_and_the_others_are_not(monkeypatch):
             yield
         seen.extend((row.kernel, row.launches) for row in profile.rows)
 
-    monkeypatch.setattr(launch_overhead.launchkit, "profile_launches", recording)
-    launch_overhead.measure(["noop_0"], rounds=2, launches=7)
+    monkeypatch.setattr(launch_bench.launchkit, "profile_launches", recording)
+    launch_bench.measure(["noop_0"], rounds=2, launches=7)
     assert len(seen) == len(FORMS) * 2
     assert {count for _, count in seen} == {8}
 
@@ -150,13 +151,13 @@ def test_recorded_variant_is_recorded_and_the_others_are_not(monkeypatch):
 )
 def test_bad_options_are_refused_with_what_would_do(cases, rounds, launches, named):
     with pytest.raises(UsageError, match=named):
-        launch_overhead.measure(cases, rounds, launches)
+        launch_bench.measure(cases, rounds, launches)
 
 
 def test_a_tools_launch_hook_is_not_measured_along(host, monkeypatch):
     monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", print)
     with pytest.raises(UsageError, match="launch hook"):
-        launch_overhead.measure(["noop_0"], 3, 10)
+        launch_bench.measure(["noop_0"], 3, 10)
 
 
 def test_command_prints_and_writes_the_same_json(tmp_path):

@@ -11,9 +11,9 @@ import triton
 from typer.testing import CliRunner
 
 from launchkit import jsonio
-from launchkit.benchmarks import copy_bandwidth
-from launchkit.benchmarks.copy_pool import MAX_SETS, Pool, sets_of
-from launchkit.benchmarks.copy_variants import TILES, compared, swept
+from launchkit.benchmarks.copy import bench as copy_bench
+from launchkit.benchmarks.copy.pool import MAX_SETS, Pool, sets_of
+from launchkit.benchmarks.copy.variants import TILES, compared, swept
 from launchkit.benchmarks.shapes import CACHE_SHAPES
 from launchkit.errors import UsageError
 from launchkit.kernels.state_copy.shapes import copy_shape
@@ -33,7 +33,7 @@ def test_requests_of_real_models_own_the_states_that_engines_give_them():
 def test_small_sets_take_turns_and_large_ones_stay_within_memory():
     for shape in CACHE_SHAPES.values():
         assert sets_of(shape, 1) == MAX_SETS == 8
-        for reqs in copy_bandwidth.REQS:
+        for reqs in copy_bench.REQS:
             held = 2 * reqs * shape.request_bytes * sets_of(shape, reqs)
             assert held < 45 * 2**30
 
@@ -93,7 +93,7 @@ def rows():
     """Return a result's rows, made as the benchmark makes them."""
     times_us = {"byte_2d": [200.0, 210.0, 190.0], "launchkit": [25.0, 25.5, 24.5]}
     return [
-        copy_bandwidth._row(
+        copy_bench._row(
             CACHE_SHAPES["Qwen3.5-9B"], 1, replace(variant, tiles=64), times_us[variant.name],
             104_595_456, 4244.0, 4800.0,
         )
@@ -118,13 +118,13 @@ def test_a_variant_that_fails_is_named_and_the_others_are_measured(monkeypatch):
             raise triton.TritonError("no such thing\nand more")
         return variant, []
 
-    monkeypatch.setattr(copy_bandwidth, "_captured", captured)
-    monkeypatch.setattr(copy_bandwidth, "_replay_us", lambda graph: 2400.0)
+    monkeypatch.setattr(copy_bench, "_captured", captured)
+    monkeypatch.setattr(copy_bench, "_replay_us", lambda graph: 2400.0)
     ceiling = SimpleNamespace(time_us=lambda: 1000.0)
-    monkeypatch.setattr(copy_bandwidth, "_Ceiling", lambda: ceiling)
+    monkeypatch.setattr(copy_bench, "_Ceiling", lambda: ceiling)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     failed = []
-    (row,) = copy_bandwidth._case(TINY, None, 3, [bad, good], 2, failed)
+    (row,) = copy_bench._case(TINY, None, 3, [bad, good], 2, failed)
     assert (row["variant"], row["median_us"]) == (good.name, 100.0)
     assert row["ceiling_gb_per_s"] == round(4 * 2**30 / 1e6, 1)
     (failure,) = failed

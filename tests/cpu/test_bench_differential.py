@@ -8,8 +8,9 @@ import random
 import pytest
 import typer
 
-from launchkit.benchmarks import differential, spread
-from launchkit.benchmarks.differential_arguments import typed
+from launchkit.benchmarks import spread
+from launchkit.benchmarks.differential.arguments import typed
+from launchkit.benchmarks.differential.bench import bench
 from launchkit.errors import HostOnlyError, UsageError
 from launchkit.tools import bench_differential
 
@@ -49,7 +50,7 @@ def test_a_difference_is_printed_and_is_exit_code_1(monkeypatch, capsys):
            "differences": 1, "first_differences": ["[(1,)](7)\n  launchkit: a\n  Triton: b"]}  # fmt: skip
     document = {"sets": 2, "differences": 1, "mode": "host-only", "wall_s": 0.1, "rows": [row],
                 "machine": {"triton": "3.9.0", "python": "3.11", "core": "c"}}  # fmt: skip
-    monkeypatch.setattr(differential, "measure", lambda *_, **__: document)
+    monkeypatch.setattr(bench, "measure", lambda *_, **__: document)
     with pytest.raises(typer.Exit) as left:
         bench_differential.differential(sets=2, processes=1)
     assert left.value.exit_code == 1
@@ -73,4 +74,4 @@ def test_bad_use_is_refused_before_a_process_starts(options, said, monkeypatch):
 def test_what_a_process_cannot_do_is_said_as_it_is(monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(HostOnlyError, match=r"no-such-compiler.*Install gcc"):
-        differential.measure(["integers"], sets=1)
+        bench.measure(["integers"], sets=1)

@@ -15,10 +15,11 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from launchkit.benchmarks import fuzz as fuzz_bench
-from launchkit.benchmarks import fuzz_seeds, fuzz_watch, spread
-from launchkit.benchmarks.fuzz_run import Counts, check_records, run_one
-from launchkit.benchmarks.fuzz_targets import TARGETS, Target
+from launchkit.benchmarks import spread
+from launchkit.benchmarks.fuzz.bench import bench, seeds
+from launchkit.benchmarks.fuzz.bench import watch as fuzz_watch
+from launchkit.benchmarks.fuzz.one_input import Counts, check_records, run_one
+from launchkit.benchmarks.fuzz.targets import TARGETS, Target
 from launchkit.errors import UsageError
 from launchkit.tools import bench_fuzz
 
@@ -49,7 +50,7 @@ def test_file_that_is_written_is_a_failure(monkeypatch, tmp_path, name):
 
 
 def broken_records():
-    record = fuzz_seeds.records()[0]
+    record = seeds.records()[0]
     first, *others = record.configs
 
     def forged(config, **changes):
@@ -73,7 +74,7 @@ def test_record_that_breaks_a_rule_is_a_failure(monkeypatch, tmp_path, record):
 
 
 def test_records_of_the_seeds_pass_every_rule():
-    check_records(fuzz_seeds.records())
+    check_records(seeds.records())
 
 
 WATCHED = """
@@ -110,7 +111,7 @@ def test_worker_sees_writes_elsewhere_and_code(tmp_path):
 
 
 def test_worker_loads_no_torch():
-    code = "import sys, launchkit.benchmarks.fuzz; print('torch' in sys.modules)"
+    code = "import sys, launchkit.benchmarks.fuzz.bench; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "False", done.stderr
 
@@ -148,12 +149,12 @@ def test_input_that_a_process_dies_of_is_named(monkeypatch, tmp_path):
         raise SystemExit
 
     monkeypatch.setitem(TARGETS, "planted", Target(lambda rng: {"a.json": b"{}"}, take))
-    monkeypatch.setattr(fuzz_bench, "_warm_up", lambda target: None)
+    monkeypatch.setattr(bench, "_warm_up", lambda target: None)
     watch = SimpleNamespace(on=contextlib.nullcontext)
-    monkeypatch.setattr(fuzz_bench, "_watch", lambda: watch)
+    monkeypatch.setattr(bench, "_watch", lambda: watch)
     with pytest.raises(SystemExit):
-        fuzz_bench._run(str(tmp_path), spread.Chunk("planted", 7, 1, 3))
-    assert "were read: 3:planted:7." in fuzz_bench._died(str(tmp_path))
+        bench._run(str(tmp_path), spread.Chunk("planted", 7, 1, 3))
+    assert "were read: 3:planted:7." in bench._died(str(tmp_path))
 
 
 def test_what_is_seen_of_a_reader_is_a_failure(monkeypatch, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launchkit.benchmarks import timeline_export, timeline_import
+from launchkit.benchmarks.captures import bench, export
 from launchkit.errors import LaunchkitError, UsageError
 from launchkit.profiling.timeline import range_kernel_summary, read_timeline
 from launchkit.tools import bench_import
@@ -13,7 +13,7 @@ from launchkit.tools import bench_import
 @pytest.fixture(scope="module")
 def document():
     told = []
-    found = timeline_import.measure(rows=3_000, repeats=1, advance=told.append)
+    found = bench.measure(rows=3_000, repeats=1, advance=told.append)
     assert sum(told) >= 6_000
     return found
 
@@ -29,7 +29,7 @@ def test_the_import_is_measured_in_a_process_of_its_own(document):
 
 
 def test_the_export_is_one_without_a_fault(tmp_path):
-    rows = timeline_export.write(tmp_path / "export.sqlite", 3_000)
+    rows = export.write(tmp_path / "export.sqlite", 3_000)
     timeline = read_timeline(tmp_path / "export.sqlite")
     counted = [counts for table, counts in timeline.counts if table != "PROCESSES"]
     assert sum(counts.used for counts in counted) == rows
@@ -42,9 +42,9 @@ def test_the_export_is_one_without_a_fault(tmp_path):
 
 def test_an_import_that_dies_says_so(tmp_path):
     with pytest.raises(LaunchkitError, match="No such file"):
-        timeline_import._imported(tmp_path / "absent.sqlite")
+        bench._imported(tmp_path / "absent.sqlite")
     with pytest.raises(UsageError):
-        timeline_import.measure(rows=0)
+        bench.measure(rows=0)
 
 
 def test_the_table_has_a_line_for_each_stage(document, capsys):

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from launchkit import jsonio
-from launchkit.benchmarks import indices_overhead
+from launchkit.benchmarks import indices
 from launchkit.errors import UsageError
 from launchkit.tools import bench
 from launchkit.tools.bench_indices import show
@@ -30,7 +30,7 @@ def document(tmp_path_factory):
 def test_result_has_a_row_for_every_batch_and_variant(document):
     assert (document["mode"], document["complete"]) == ("host-only", True)
     places = [(row["requests"], row["variant"], row["launches"]) for row in document["rows"]]
-    launches = dict(zip(indices_overhead.VARIANTS, (4, 4, 1, 1), strict=True))
+    launches = dict(zip(indices.VARIANTS, (4, 4, 1, 1), strict=True))
     assert places == [(count, name, many) for count in COUNTS for name, many in launches.items()]
     for row in document["rows"]:
         assert 0 < row["p10_us"] <= row["median_us"] <= row["p90_us"]
@@ -46,9 +46,9 @@ def test_ratios_are_those_of_the_medians(document):
 
 
 def test_every_variant_makes_the_launches_that_its_row_names(document, host):
-    tables = indices_overhead._tables("cpu")
+    tables = indices._tables("cpu")
     seen = {}
-    for name, call in indices_overhead.calls(tables, 33).items():
+    for name, call in indices.calls(tables, 33).items():
         call()
         host.clear()
         call()
@@ -57,8 +57,8 @@ def test_every_variant_makes_the_launches_that_its_row_names(document, host):
 
 
 def test_variants_of_one_launch_pass_the_kernel_the_same(host):
-    tables = indices_overhead._tables("cpu")
-    calls = indices_overhead.calls(tables, 33)
+    tables = indices._tables("cpu")
+    calls = indices.calls(tables, 33)
     launches = []
     for name in ("one_triton", "launchkit"):
         host.clear()

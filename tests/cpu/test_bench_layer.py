@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from launchkit import jsonio
-from launchkit.benchmarks import layer_mixed, layer_overhead, layer_steps
+from launchkit.benchmarks.layer import bench as layer_bench
+from launchkit.benchmarks.layer import mixed, steps
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 from launchkit.errors import UsageError
 from launchkit.tools import bench
@@ -14,9 +15,9 @@ from launchkit.tools.bench_layer import show
 
 MODEL = "Nemotron-3-Nano"
 LAYERS = 23
-PARTS = [("layer", name) for name in layer_steps.VARIANTS] + [
+PARTS = [("layer", name) for name in steps.VARIANTS] + [
     ("step", "baseline"), ("step", "launchkit"),
-    *((mix, name) for mix in layer_mixed.MIXES for name in layer_mixed.VARIANTS),
+    *((mix, name) for mix in mixed.MIXES for name in mixed.VARIANTS),
 ]  # fmt: skip
 MIXED = [
     LAYERS * 6 + 1,
@@ -61,7 +62,7 @@ def test_ratios_are_those_of_the_medians(document):
     medians = {(row["what"], row["variant"]): row["median_us"] for row in document["rows"]}
     assert [(r["what"], r["over"]) for r in document["ratios"]] == [
         ("layer", "baseline"), ("layer", "copied"), ("step", "baseline"),
-        *((mix, "copied") for mix in layer_mixed.MIXES),
+        *((mix, "copied") for mix in mixed.MIXES),
     ]  # fmt: skip
     for ratio in document["ratios"]:
         what = ratio["what"]
@@ -71,7 +72,7 @@ def test_ratios_are_those_of_the_medians(document):
 
 def test_copies_of_a_step_are_the_same_launches_in_both_variants(host):
     with pinned():
-        parts = layer_steps.parts(MODEL, "cpu", triton_kernels())
+        parts = steps.parts(MODEL, "cpu", triton_kernels())
         found = []
         for part in parts[-2:]:
             host.clear()
@@ -110,9 +111,9 @@ def test_a_run_that_is_cut_short_leaves_the_parts_that_were_timed(monkeypatch):
             raise KeyboardInterrupt
 
     counts = dict.fromkeys(((name, what) for what, name in PARTS), 1)
-    monkeypatch.setattr(layer_overhead, "_counted", lambda models: {MODEL: counts})
+    monkeypatch.setattr(layer_bench, "_counted", lambda models: {MODEL: counts})
     with pytest.raises(KeyboardInterrupt):
-        layer_overhead.measure((MODEL,), 2, finished=stop)
+        layer_bench.measure((MODEL,), 2, finished=stop)
     assert kept == [["layer"] * 3, ["layer"] * 3 + ["step"] * 2]
 
 

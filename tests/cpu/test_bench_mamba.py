@@ -12,9 +12,9 @@ import triton
 from typer.testing import CliRunner
 
 from launchkit import jsonio, settings
-from launchkit.benchmarks import mamba_overhead
-from launchkit.benchmarks.mamba_cases import MambaCase, build, select
-from launchkit.benchmarks.mamba_steps import OPS, STEPS
+from launchkit.benchmarks.mamba import bench as mamba_bench
+from launchkit.benchmarks.mamba.cases import MambaCase, build, select
+from launchkit.benchmarks.mamba.steps import OPS, STEPS
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.errors import UsageError
 from launchkit.tools import bench, bench_mamba, bench_output
@@ -88,7 +88,7 @@ def with_gpu_times(document):
         "mode": "cuda",
         "machine": {"gpu": "NVIDIA H200", "triton": "3.6.0"},
         "rows": rows,
-        "ratios": mamba_overhead.ratios(rows),
+        "ratios": mamba_bench.ratios(rows),
     }
 
 
@@ -176,7 +176,7 @@ def test_tensors_of_a_case_have_its_models_sizes(case):
     ],
 )
 def test_bad_options_are_refused_with_what_would_do(options, named, monkeypatch):
-    monkeypatch.setattr(mamba_overhead, "prepare", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(mamba_bench, "prepare", lambda *_: pytest.fail("compiled"))
     result = CliRunner().invoke(bench.app, ["mamba", *options])
     assert isinstance(result.exception, UsageError)
     assert named in str(result.exception)
@@ -221,7 +221,7 @@ def cut_short(monkeypatch, output):
     launches = {(step, what): 5 for step in STEPS for what in ("scan", "layer")}
     launches["baseline", "writeback"] = 4
     monkeypatch.setattr(
-        mamba_overhead, "prepare", lambda cases, _: {case.name: launches for case in cases}
+        mamba_bench, "prepare", lambda cases, _: {case.name: launches for case in cases}
     )
     times = {place: [2.0, 2.0] for place in launches}
     measured = []
@@ -232,7 +232,7 @@ def cut_short(monkeypatch, output):
         measured.append(True)
         return times
 
-    monkeypatch.setattr(mamba_overhead, "_host_us", host_us)
+    monkeypatch.setattr(mamba_bench, "_host_us", host_us)
     with pytest.raises(Cut):
         bench_mamba.mamba(["Nemotron-3-Nano"], [1], [32], output=output)
 

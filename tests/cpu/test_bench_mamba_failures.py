@@ -11,9 +11,11 @@ import dying
 import pytest
 import torch
 
-from launchkit.benchmarks import mamba_cases, mamba_overhead, mamba_prepare
-from launchkit.benchmarks.mamba_cases import MambaCase
-from launchkit.benchmarks.mamba_failures import failure, named
+from launchkit.benchmarks.mamba import bench
+from launchkit.benchmarks.mamba import cases as mamba_cases
+from launchkit.benchmarks.mamba import prepare as mamba_prepare
+from launchkit.benchmarks.mamba.cases import MambaCase
+from launchkit.benchmarks.mamba.failures import failure, named
 from launchkit.errors import CompilerError, LaunchkitError, UsageError
 
 # More memory than any address space holds, so that it fails everywhere and at once.
@@ -94,10 +96,10 @@ def test_a_case_that_fails_while_it_is_timed_is_named(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(mamba_overhead, "prepare", lambda cases, _: {c.name: {} for c in cases})
-    monkeypatch.setattr(mamba_overhead, "build", full)
+    monkeypatch.setattr(bench, "prepare", lambda cases, _: {c.name: {} for c in cases})
+    monkeypatch.setattr(bench, "build", full)
     with pytest.raises(LaunchkitError, match=r"Bamba-9B/S1/T32 .*CUDA out of memory\. Give fewer"):
-        mamba_overhead.measure([MambaCase("Bamba-9B", 1, 32, False)], rounds=2)
+        bench.measure([MambaCase("Bamba-9B", 1, 32, False)], rounds=2)
 
 
 def test_a_long_reason_is_cut_and_stays_in_one_line():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launchkit.benchmarks import mamba_host
+from launchkit.benchmarks.mamba import host as mamba_host
 
 LAYERS, REQS = 3, 5
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from launchkit.benchmarks import mamba_counts, mamba_steps, pinned_configs
-from launchkit.benchmarks.mamba_cases import MambaCase, build
+from launchkit.benchmarks import pinned_configs
+from launchkit.benchmarks.mamba import counts as mamba_counts
+from launchkit.benchmarks.mamba import steps
+from launchkit.benchmarks.mamba.cases import MambaCase, build
 from launchkit.benchmarks.mode import measuring
 from launchkit.kernels.ssd.tiles import keeps_operand_in_flight
 
@@ -27,7 +29,7 @@ def timed(case):
     with measuring(record=True) as cuda, pinned_configs.pinned() as ours:
         assert not cuda
         inputs = build(case, "cpu")
-        yield inputs, mamba_steps.parts(inputs, pinned_configs.triton_kernels(), ours)
+        yield inputs, steps.parts(inputs, pinned_configs.triton_kernels(), ours)
 
 
 def launches_of(part, inputs):
@@ -63,7 +65,7 @@ def addresses(inputs):
 def test_every_step_makes_the_same_launches(timed):
     inputs, parts = timed
     made = {(part.step, part.what): launches_of(part, inputs) for part in parts}
-    for step in mamba_steps.STEPS:
+    for step in steps.STEPS:
         assert made[step, "scan"] == made["lean_wrappers", "scan"], step
         if step != "baseline":
             assert made[step, "layer"] == made["lean_wrappers", "layer"], step
@@ -75,9 +77,9 @@ def test_every_step_makes_the_same_launches(timed):
 
 
 def test_the_step_named_launch_autotuned_launches_with_it_and_no_other_does(timed, monkeypatch):
-    launched, real = [], mamba_steps.launch_autotuned
+    launched, real = [], steps.launch_autotuned
     monkeypatch.setattr(
-        mamba_steps,
+        steps,
         "launch_autotuned",
         lambda kernel, *args, **kwargs: launched.append(kernel) or real(kernel, *args, **kwargs),
     )
@@ -94,7 +96,7 @@ def test_launches_are_counted_with_those_of_torch(timed):
     assert counts["baseline", "scan"] == 5
     assert counts["baseline", "writeback"] == 4
     assert counts["baseline", "layer"] == 9
-    for step in mamba_steps.STEPS[1:]:
+    for step in steps.STEPS[1:]:
         assert counts[step, "scan"] == counts[step, "layer"] == 5
 
 
@@ -112,7 +114,7 @@ def test_what_runs_between_markers_is_counted():
 def test_the_first_of_two_configs_runs_and_tritons_autotuner_builds_a_key(timed):
     inputs, _ = timed
     kernels = pinned_configs.triton_kernels()
-    for part in mamba_steps.parts(inputs, kernels, kernels):
+    for part in steps.parts(inputs, kernels, kernels):
         part.call()
     for name, kernel in kernels._asdict().items():
         first, second = pinned_configs.PINNED_CONFIGS[name]
@@ -147,12 +149,12 @@ def test_configs_are_as_before_once_nothing_is_pinned():
 
 def test_a_fused_write_back_is_the_difference_of_the_same_round():
     values = {("baseline", "scan"): [5.0], ("baseline", "writeback"): [3.0]}
-    values |= {(step, "layer"): [7.5] for step in mamba_steps.STEPS}
-    values |= {(step, "scan"): [7.0] for step in mamba_steps.STEPS[1:]}
-    found = mamba_steps.per_op(values)
+    values |= {(step, "layer"): [7.5] for step in steps.STEPS}
+    values |= {(step, "scan"): [7.0] for step in steps.STEPS[1:]}
+    found = steps.per_op(values)
     assert found["ssd_scan", "baseline"] == [5.0]
     assert found["final_state_writeback", "baseline"] == [3.0]
     assert found["layer", "baseline"] == [7.5]
-    for step in mamba_steps.STEPS[1:]:
+    for step in steps.STEPS[1:]:
         assert found["ssd_scan", step] == found["layer", step] == [7.5]
         assert found["final_state_writeback", step] == [0.5]

@@ -11,7 +11,8 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
-from launchkit.benchmarks import launch_overhead, mamba_overhead
+from launchkit.benchmarks.launch import bench as launch_bench
+from launchkit.benchmarks.mamba import bench as mamba_bench
 from launchkit.errors import UsageError
 from launchkit.tools import bench, bench_mamba, cli
 from launchkit.tools.bench_output import check_output, replace_file, write
@@ -29,7 +30,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_output_that_cannot_be_written_is_refused_before_measuring(place, folder, monkeypatch):
-    for module in (launch_overhead, mamba_overhead):
+    for module in (launch_bench, mamba_bench):
         monkeypatch.setattr(module, "measure", lambda *_, **__: pytest.fail("measured"))
     before = sorted(folder.iterdir())
     for command in (bench.launch, bench_mamba.mamba):

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from launchkit import jsonio
-from launchkit.benchmarks import serving, serving_pairs
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
-from launchkit.benchmarks.serving_asked import Asked
-from launchkit.benchmarks.serving_engine import Served, make_engine
-from launchkit.benchmarks.serving_figures import FIGURES, figures, percentile_ms, ratios, summary
-from launchkit.benchmarks.serving_pairs import Pairs, difference, run_order
-from launchkit.benchmarks.serving_requests import Workload, draw_requests
-from launchkit.benchmarks.serving_variants import GROUPS, VARIANTS, Baseline, Launchkit
+from launchkit.benchmarks.serve import bench as serve_bench
+from launchkit.benchmarks.serve import pairs as serve_pairs
+from launchkit.benchmarks.serve.asked import Asked
+from launchkit.benchmarks.serve.engine import Served, make_engine
+from launchkit.benchmarks.serve.figures import FIGURES, figures, percentile_ms, ratios, summary
+from launchkit.benchmarks.serve.pairs import Pairs, difference, run_order
+from launchkit.benchmarks.serve.requests import Workload, draw_requests
+from launchkit.benchmarks.serve.variants import GROUPS, VARIANTS, Baseline, Launchkit
 from launchkit.errors import UsageError
 from launchkit.tools import bench
 from launchkit.tools.bench_serve_table import show
@@ -94,8 +95,8 @@ def test_table_has_a_line_for_every_figure_in_80_columns(document, capsys, diffe
 
 def nothing_runs(monkeypatch, pairs):
     """Have each case come to ``pairs`` at once."""
-    monkeypatch.setattr(serving, "compile_all", lambda *args: None)
-    monkeypatch.setattr(serving, "run_pairs", lambda *args: pairs)
+    monkeypatch.setattr(serve_bench, "compile_all", lambda *args: None)
+    monkeypatch.setattr(serve_bench, "run_pairs", lambda *args: pairs)
 
 
 def test_a_difference_fails_the_case_and_the_command(monkeypatch, tmp_path):
@@ -166,7 +167,7 @@ def test_runs_of_a_case_warm_up_first_and_take_turns(monkeypatch):
 
     workload = SMALL.workloads(False)[0]
     ops = {"baseline": "a", "launchkit": Ops("b")}
-    pairs = serving_pairs.run_pairs(Engine(), ops, workload, 3, 11)
+    pairs = serve_pairs.run_pairs(Engine(), ops, workload, 3, 11)
     assert "".join(each for each, _ in ran) == "baabbaab"
     drawn = [[r.prompt.tolist() for r in draw_requests(workload, 256, s)] for s in range(11, 15)]
     assert [prompts for _, prompts in ran] == [each for each in drawn for _ in range(2)]
@@ -174,7 +175,7 @@ def test_runs_of_a_case_warm_up_first_and_take_turns(monkeypatch):
     assert pairs.scans == {"replayed": 6}
     ran.clear()
     ops["launchkit"] = Ops("odd")
-    pairs = serving_pairs.run_pairs(Engine(), ops, workload, 3, 11)
+    pairs = serve_pairs.run_pairs(Engine(), ops, workload, 3, 11)
     assert pairs.difference == {"what": "token", "pair": 0, "request": 0, "place": 0}
 
 
@@ -234,8 +235,8 @@ def test_a_figure_that_runs_lack_has_no_mean_and_no_ratio():
 
 
 def test_cases_behind_the_time_limit_are_left_out_and_said(capsys, monkeypatch):
-    monkeypatch.setattr(serving, "compile_all", lambda *args: None)
-    document = serving.measure(replace(SMALL, rate=0.5, time_limit_s=1e-9))
+    monkeypatch.setattr(serve_bench, "compile_all", lambda *args: None)
+    document = serve_bench.measure(replace(SMALL, rate=0.5, time_limit_s=1e-9))
     assert (document["method"]["arrivals"], document["method"]["rate_per_step"]) == ("Poisson", 0.5)
     assert [left["case"] for left in document["skipped"]] == [
         "Nemotron-3-Nano/C1", "Nemotron-3-Nano/C3",
@@ -257,7 +258,7 @@ def test_a_run_that_is_cut_short_leaves_the_cases_that_were_served(monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        serving.measure(replace(SMALL, models=("Bamba-9B", "Nemotron-3-Nano")), finished=stop)
+        serve_bench.measure(replace(SMALL, models=("Bamba-9B", "Nemotron-3-Nano")), finished=stop)
     assert kept == [(["Bamba-9B/C1"], False), (["Bamba-9B/C1", "Bamba-9B/C3"], False)]
 
 

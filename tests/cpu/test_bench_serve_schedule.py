@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launchkit.benchmarks.serving_batch import StepTensors
-from launchkit.benchmarks.serving_requests import Workload, draw_requests, every_kind
-from launchkit.benchmarks.serving_scheduler import Scheduler
+from launchkit.benchmarks.serve.batch import StepTensors
+from launchkit.benchmarks.serve.requests import Workload, draw_requests, every_kind
+from launchkit.benchmarks.serve.scheduler import Scheduler
 
 UNHURRIED = settings(deadline=None, max_examples=60)
 """However busy the machine is."""

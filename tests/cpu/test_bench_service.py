@@ -13,16 +13,8 @@ from launchkit.tools import bench_service, cli
 
 pytest.importorskip("sqlalchemy", reason="the extra [service] is not installed")
 
-from launchkit.benchmarks import (
-    host,
-    service_faults,
-    service_filling,
-    service_fleet,
-    service_records,
-    service_servers,
-    service_soak,
-    service_trials,
-)
+from launchkit.benchmarks import host
+from launchkit.benchmarks.service import bench, faults, filling, fleet, records, servers, soak
 
 
 def samples(bytes_per_s: float, step_bytes: int = 0) -> list[dict[str, float]]:
@@ -35,12 +27,12 @@ def samples(bytes_per_s: float, step_bytes: int = 0) -> list[dict[str, float]]:
 
 
 def test_noise_and_one_large_piece_of_memory_are_flat() -> None:
-    assert service_soak.grown(samples(0))["flat"]
-    assert service_soak.grown(samples(0, step_bytes=2**22))["flat"]
+    assert soak.grown(samples(0))["flat"]
+    assert soak.grown(samples(0, step_bytes=2**22))["flat"]
 
 
 def test_forty_bytes_a_request_are_not_flat() -> None:
-    found = service_soak.grown(samples(40 * 400))
+    found = soak.grown(samples(40 * 400))
     assert not found["flat"]
     assert found["bytes_per_s"] == pytest.approx(16_000, rel=0.05)
 
@@ -68,10 +60,10 @@ def seen(*hosts: dict[str, object], tuned: int = 1) -> dict[str, object]:
     ],
 )
 def test_a_fleet_of_which_all_is_not_right_is_not_ok(monkeypatch, what, said) -> None:
-    monkeypatch.setattr(service_fleet, "play", lambda *_, **__: said)
-    assert service_fleet.together(None, 2, 1, 0)["ok"] is False, what
-    monkeypatch.setattr(service_fleet, "play", lambda *_, **__: seen({}, {}))
-    assert service_fleet.together(None, 2, 1, 0)["ok"] is True
+    monkeypatch.setattr(fleet, "play", lambda *_, **__: said)
+    assert fleet.together(None, 2, 1, 0)["ok"] is False, what
+    monkeypatch.setattr(fleet, "play", lambda *_, **__: seen({}, {}))
+    assert fleet.together(None, 2, 1, 0)["ok"] is True
 
 
 def test_records_are_distinct_and_their_rows_are_those_of_the_service(tmp_path) -> None:
@@ -82,15 +74,15 @@ def test_records_are_distinct_and_their_rows_are_those_of_the_service(tmp_path) 
     from launchkit.service.options import ServiceSettings
 
     url = f"sqlite:///{tmp_path / 'rows.db'}"
-    service_servers.make_tokens(url)
-    service_filling.write(url, range(3))
+    servers.make_tokens(url)
+    filling.write(url, range(3))
     database = db.connect(ServiceSettings(url))
     with database.writing() as connection:
         copied = connection.execute(select(tables.records)).mappings().all()
         connection.execute(tables.records.delete())
         for number in range(3):
-            record = service_records.record(number)
-            service.put(database, connection, service_servers.NAMESPACE, record, "bench")
+            record = records.record(number)
+            service.put(database, connection, servers.NAMESPACE, record, "bench")
         put = connection.execute(select(tables.records)).mappings().all()
     database.close()
     by_place = sorted(copied, key=lambda row: row["place"])
@@ -100,11 +92,11 @@ def test_records_are_distinct_and_their_rows_are_those_of_the_service(tmp_path) 
 
 
 def test_a_lost_write_and_an_unexpected_answer_are_not_ok(monkeypatch) -> None:
-    monkeypatch.setattr(service_faults, "writing", Writing)
-    monkeypatch.setattr(service_faults, "missing", lambda service, numbers: numbers[: Writing.lost])
-    numbers, rows = service_faults.Numbers(), []
+    monkeypatch.setattr(faults, "writing", Writing)
+    monkeypatch.setattr(faults, "missing", lambda service, numbers: numbers[: Writing.lost])
+    numbers, rows = faults.Numbers(), []
     for Writing.lost, Writing.status in ((0, "201"), (1, "201"), (0, "500")):
-        rows.append(service_faults.row(None, "x", lambda: None, 1, numbers))
+        rows.append(faults.row(None, "x", lambda: None, 1, numbers))
     assert [row["ok"] for row in rows] == [True, False, False]
     assert [row["lost"] for row in rows] == [0, 1, 0]
 
@@ -151,7 +143,7 @@ def test_processes_below_this_one_are_found() -> None:
      ["--fleet", "-o", "/no/where"]],
 )  # fmt: skip
 def test_bad_use_is_refused_before_anything_is_started(arguments, monkeypatch) -> None:
-    monkeypatch.setattr(service_trials, "measure", lambda *_: pytest.fail("it was started"))
+    monkeypatch.setattr(bench, "measure", lambda *_: pytest.fail("it was started"))
     result = CliRunner().invoke(cli.app, ["bench", "service", *arguments])
     assert isinstance(result.exception, UsageError)
 
@@ -166,7 +158,7 @@ def test_what_is_not_right_is_exit_code_1_and_written_all_the_same(
         "rows": [{"scene": "all", "hosts": 3, "keys": 1, "tuned": 1, "got_the_result": 3,
                   "waited_median_s": 0.1, "waited_max_s": 123.4, "ok": right}],
     }  # fmt: skip
-    monkeypatch.setattr(service_trials, "measure", lambda *_: document)
+    monkeypatch.setattr(bench, "measure", lambda *_: document)
     out = tmp_path / "out.json"
     result = CliRunner().invoke(cli.app, ["bench", "service", "--fleet", "-o", str(out)])
     assert result.exit_code == code

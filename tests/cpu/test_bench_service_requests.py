@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from launchkit.benchmarks.service_requests import Ask, Plan, drive, request
+from launchkit.benchmarks.service.requests import Ask, Plan, drive, request
 from launchkit.errors import UsageError
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import typer
 
-from launchkit.benchmarks import soak
-from launchkit.benchmarks.soak_cases import CASES, SoakCase
+from launchkit.benchmarks.soak.bench import bench
+from launchkit.benchmarks.soak.cases import CASES, SoakCase
 from launchkit.dispatch import launch_counts
 from launchkit.errors import UsageError
 from launchkit.tools import bench_soak
@@ -22,7 +22,7 @@ def document():
     with pytest.MonkeyPatch.context() as patch:
         # Other tests launched kernels of these names through the Python core, uncounted.
         patch.setattr(launch_counts, "_uncounted", set())
-        return soak.measure(launches=100 * PER_CASE)
+        return bench.measure(launches=100 * PER_CASE)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -57,7 +57,7 @@ def test_the_whole_holds_the_cases_and_says_what_it_ran_on(document):
 def samples(bytes_per_launch=0.0, blocks_per_launch=0.0, objects_per_launch=0.0):
     rng = random.Random(1)
     return [
-        soak.Sample(
+        bench.Sample(
             launches,
             round(3e8 + launches * bytes_per_launch + rng.randrange(-30, 30) * 4096),
             round(1e6 + launches * blocks_per_launch + rng.randrange(-50, 50)),
@@ -68,7 +68,7 @@ def samples(bytes_per_launch=0.0, blocks_per_launch=0.0, objects_per_launch=0.0)
 
 
 def test_noise_of_an_allocator_is_flat():
-    found = soak.grown(samples())
+    found = bench.grown(samples())
     assert found["flat"]
     assert abs(found["slope_bytes_per_launch"]) < found["least_seen_bytes_per_launch"] < 1
 
@@ -79,14 +79,14 @@ def test_one_large_piece_of_memory_early_or_late_is_no_growth(at):
         replace(sample, rss_bytes=sample.rss_bytes + (2**21 if turn >= at else 0))
         for turn, sample in enumerate(samples())
     ]
-    assert soak.grown(stepped)["flat"]
+    assert bench.grown(stepped)["flat"]
 
 
 @pytest.mark.parametrize(
     "leak", [{"bytes_per_launch": 1}, {"blocks_per_launch": 0.01}, {"objects_per_launch": 0.001}]
 )
 def test_a_byte_or_an_object_in_a_hundred_launches_is_not_flat(leak):
-    found = soak.grown(samples(**leak))
+    found = bench.grown(samples(**leak))
     assert not found["flat"]
     ((name, value),) = leak.items()
     assert found[f"slope_{name}"] == pytest.approx(value, rel=0.2)
@@ -95,15 +95,15 @@ def test_a_byte_or_an_object_in_a_hundred_launches_is_not_flat(leak):
 def test_a_case_that_keeps_an_object_per_launch_is_not_flat(monkeypatch):
     kept = []
     case = SoakCase("leaking", 1, lambda: lambda rounds: kept.extend([i] for i in range(rounds)))
-    monkeypatch.setitem(soak.CASES, "leaking", case)
-    found = soak.measure(["leaking"], launches=21 * 500)
+    monkeypatch.setitem(bench.CASES, "leaking", case)
+    found = bench.measure(["leaking"], launches=21 * 500)
     assert not found["flat"]
     assert found["rows"][0]["slope_objects_per_launch"] == pytest.approx(1, rel=0.01)
 
 
 @pytest.mark.parametrize("flat", [True, False])
 def test_growth_is_exit_code_1(flat, monkeypatch, capsys, document):
-    monkeypatch.setattr(soak, "measure", lambda *_, **__: {**document, "flat": flat})
+    monkeypatch.setattr(bench, "measure", lambda *_, **__: {**document, "flat": flat})
     if flat:
         bench_soak.soak()
     else:

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from launchkit import jsonio
-from launchkit.benchmarks import store_records, store_scale
+from launchkit.benchmarks.store import bench
+from launchkit.benchmarks.store import records as store_records
 from launchkit.errors import UsageError
 from launchkit.store import DirectoryStore
 from launchkit.tools import bench_store, cli
@@ -16,7 +17,7 @@ COUNT = 300
 
 @pytest.fixture(scope="module")
 def document():
-    return store_scale.measure((COUNT, 64), lookups=50)
+    return bench.measure((COUNT, 64), lookups=50)
 
 
 def test_there_is_a_row_for_each_number_of_keys(document) -> None:
@@ -46,13 +47,13 @@ def test_a_lookup_that_finds_something_else_is_no_result(tmp_path) -> None:
     with pytest.raises(RuntimeError, match="key 63"):
         store_records.look_up(str(tmp_path), 64, 8, seed=1)
     with pytest.raises(UsageError, match="looking keys up failed: RuntimeError: key 63"):
-        store_scale._in_a_new_process(str(tmp_path), 64, 8, 1)
+        bench._in_a_new_process(str(tmp_path), 64, 8, 1)
 
 
 def test_progress_is_told_of_every_batch(monkeypatch) -> None:
-    monkeypatch.setattr(store_scale, "_BATCH", 25)
+    monkeypatch.setattr(bench, "_BATCH", 25)
     told: list[int] = []
-    assert len(list(store_scale._counted(store_records.records(0, 110), told.append))) == 110
+    assert len(list(bench._counted(store_records.records(0, 110), told.append))) == 110
     assert told == [25] * 4
 
 
@@ -78,4 +79,4 @@ def test_bad_use_is_refused(arguments) -> None:
     result = CliRunner().invoke(cli.app, ["bench", "store", *arguments])
     assert isinstance(result.exception, UsageError)  # exit code 2 where the program ends
     with pytest.raises(UsageError):
-        store_scale.measure(())
+        bench.measure(())

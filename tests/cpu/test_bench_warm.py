@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from launchkit import jsonio
-from launchkit.benchmarks import warm_start
+from launchkit.benchmarks.warm import bench as warm_bench
 from launchkit.errors import LaunchkitError
 from launchkit.tools import bench
 from launchkit.tools.bench_warm import show
@@ -20,8 +20,8 @@ def document(tmp_path_factory):
     target = tmp_path_factory.mktemp("bench") / "warm.json"
     with pytest.MonkeyPatch.context() as patch:
         # The others only copy one more folder.
-        kept = [each for each in warm_start.VARIANTS if each.name in ("cold", "warm", "warm_disk")]
-        patch.setattr(warm_start, "VARIANTS", tuple(kept))
+        kept = [each for each in warm_bench.VARIANTS if each.name in ("cold", "warm", "warm_disk")]
+        patch.setattr(warm_bench, "VARIANTS", tuple(kept))
         result = CliRunner().invoke(bench.app, ["warm", "--json", "-o", str(target)])
     assert result.exit_code == 0, result.output
     assert result.stdout.encode() == target.read_bytes()
@@ -75,4 +75,4 @@ def test_table_has_a_line_for_each_process(document, capsys):
 
 def test_process_that_fails_is_an_error_with_what_it_said(tmp_path):
     with pytest.raises(LaunchkitError, match="KeyError"):
-        warm_start._run({"cache_dir": str(tmp_path)}, tmp_path)
+        warm_bench._run({"cache_dir": str(tmp_path)}, tmp_path)

@@ -16,11 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launchkit import jsonio
-from launchkit.benchmarks import fuzz_manifests
-from launchkit.benchmarks import fuzz_seeds as seeds
-from launchkit.benchmarks.fuzz_mutations import everywhere
-from launchkit.benchmarks.fuzz_run import Counts, check_records, run_one
-from launchkit.benchmarks.fuzz_targets import TARGETS
+from launchkit.benchmarks.fuzz.bench import manifests, seeds
+from launchkit.benchmarks.fuzz.mutations import everywhere
+from launchkit.benchmarks.fuzz.one_input import Counts, check_records, run_one
+from launchkit.benchmarks.fuzz.targets import TARGETS
 from launchkit.errors import UsageError
 
 LIMITS = {
@@ -34,7 +33,7 @@ CONTENTS = {
     "fla": ("GPU/scale_rows.json", seeds.fla()),
     "vllm": ("E=8,N=3584,device_name=NVIDIA_H100_80GB_HBM3.json", seeds.moe()),
     "inductor": ("x.best_config", seeds.inductor()),
-    "manifest": ("manifest.json", fuzz_manifests.manifest()),
+    "manifest": ("manifest.json", manifests.manifest()),
 }
 RECORDS = [name for name, target in TARGETS.items() if target.check is None]
 OTHERS = [name for name in TARGETS if name not in RECORDS]
@@ -110,23 +109,17 @@ def test_any_value_in_any_place_is_refused_or_read_by_the_rules(target, tmp_path
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_unchanged_file_is_taken_whole(target, tmp_path, monkeypatch):
-    from launchkit.benchmarks import (
-        fuzz_mutations,
-        fuzz_samples,
-        fuzz_targets,
-        fuzz_timelines,
-        fuzz_traces,
-    )
+    from launchkit.benchmarks.fuzz.bench import mutations, samples, targets, timelines, traces
 
-    for module, name in itertools.product((fuzz_mutations, fuzz_targets), ("mutated", "damaged")):
+    for module, name in itertools.product((mutations, targets), ("mutated", "damaged")):
         monkeypatch.setattr(module, name, lambda rng, content: content)
-    monkeypatch.setattr(fuzz_targets, "_changed", lambda rng, content: content)
-    for module in (fuzz_timelines, fuzz_samples):
+    monkeypatch.setattr(targets, "_changed", lambda rng, content: content)
+    for module in (timelines, samples):
         monkeypatch.setattr(module, "damaged", lambda rng, content: content)
-    monkeypatch.setattr(fuzz_timelines, "_changed", lambda rng: fuzz_timelines.export())
+    monkeypatch.setattr(timelines, "_changed", lambda rng: timelines.export())
     compact = jsonio.dumps_python_compact
-    monkeypatch.setattr(fuzz_traces, "changed", lambda rng, content, exact: compact(content))
-    for module in (fuzz_mutations, fuzz_targets):
+    monkeypatch.setattr(traces, "changed", lambda rng, content, exact: compact(content))
+    for module in (mutations, targets):
         monkeypatch.setattr(module, "spelled", lambda rng, content: compact(content))
     counts = Counts(target)
     inputs = 30 if target in RECORDS else 6

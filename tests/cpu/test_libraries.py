@@ -12,7 +12,7 @@ from triton.runtime.jit import KernelInterface
 
 import launchkit
 from launchkit import hostonly, jsonio
-from launchkit.benchmarks import libraries, library_ops, library_timing
+from launchkit.benchmarks.libraries.bench import bench, ops, timing
 from launchkit.dispatch import install as install_module
 from launchkit.dispatch import launch_counts
 from launchkit.errors import UsageError
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(autouse=True)
 def pretended_gpu():
-    with hostonly.activate(), library_ops.pretended_gpu():
+    with hostonly.activate(), ops.pretended_gpu():
         yield
     launchkit.uninstall()
 
@@ -48,10 +48,10 @@ class BothWays:
         return launch
 
 
-@pytest.mark.parametrize("name", library_ops.OPERATORS)
+@pytest.mark.parametrize("name", ops.OPERATORS)
 def test_operator_launches_fast_and_exactly_what_triton_launches(name, monkeypatch):
-    operator = library_ops.OPERATORS[name].prepare("cpu")
-    library_ops.pin_configs()
+    operator = ops.OPERATORS[name].prepare("cpu")
+    ops.pin_configs()
     launchkit.install()
     both = BothWays()
     operator()  # compiles
@@ -72,12 +72,12 @@ def test_operator_launches_fast_and_exactly_what_triton_launches(name, monkeypat
 
 
 def fla_tuners():
-    library_ops.OPERATORS["l2norm"].prepare("cpu")
-    library_ops.OPERATORS["chunk_gla"].prepare("cpu")
+    ops.OPERATORS["l2norm"].prepare("cpu")
+    ops.OPERATORS["chunk_gla"].prepare("cpu")
     return [
         tuner
-        for module in library_ops._library_modules()
-        for tuner in library_ops._tuners(module)
+        for module in ops._library_modules()
+        for tuner in ops._tuners(module)
         if type(tuner) is not Autotuner
     ]
 
@@ -95,7 +95,7 @@ def test_adapter_covers_every_autotuner_of_the_tested_version():
 def test_config_from_the_librarys_files_is_launched(tmp_path, monkeypatch):
     import fla.ops.utils.cache as library
 
-    operator = library_ops.OPERATORS["l2norm"].prepare("cpu")
+    operator = ops.OPERATORS["l2norm"].prepare("cpu")
     kernel = next(each for each in fla_tuners() if each.base_fn.__name__ == "l2norm_fwd_kernel")
     config = dict(kernel.configs[0].kwargs)
     text = {"kwargs": config, "num_warps": 2, "num_stages": 5, "num_ctas": 1}
@@ -122,7 +122,7 @@ def test_config_from_the_librarys_files_is_launched(tmp_path, monkeypatch):
 
 
 def test_benchmark_reports_every_operator(capsys):
-    found = libraries.measure(("rms_norm", "l2norm"), rounds=2, calls=2)
+    found = bench.measure(("rms_norm", "l2norm"), rounds=2, calls=2)
     assert [row["operator"] for row in found["rows"]] == ["rms_norm", "l2norm"]
     for row in found["rows"]:
         assert row["launches"] == row["fast"] == 2
@@ -146,9 +146,9 @@ def test_an_operator_that_the_library_refuses_is_skipped_with_its_reason(monkeyp
     def refused(new):
         raise RuntimeError("this GPU produces incorrect results\nat length")
 
-    operator = library_ops.LibraryOperator("refused", "liger-kernel", refused)
-    monkeypatch.setitem(libraries.OPERATORS, "refused", operator)
-    found = libraries.measure(("refused", "rms_norm"), rounds=1, calls=1)
+    operator = ops.LibraryOperator("refused", "liger-kernel", refused)
+    monkeypatch.setitem(bench.OPERATORS, "refused", operator)
+    found = bench.measure(("refused", "rms_norm"), rounds=1, calls=1)
     reason = "RuntimeError: this GPU produces incorrect results"
     assert found["skipped"] == [
         {"operator": "refused", "library": "liger-kernel", "reason": reason}
@@ -157,7 +157,7 @@ def test_an_operator_that_the_library_refuses_is_skipped_with_its_reason(monkeyp
     bench_libraries.show(found)
     assert "skipped: refused" in capsys.readouterr().out
     with pytest.raises(UsageError, match="none of the operators can be measured"):
-        libraries.measure(("refused",), rounds=1, calls=1)
+        bench.measure(("refused",), rounds=1, calls=1)
 
 
 def test_example_shows_every_operator_before_and_after_install(monkeypatch, capsys):
@@ -172,10 +172,10 @@ def test_example_shows_every_operator_before_and_after_install(monkeypatch, caps
 
 def test_the_timer_of_triton_runs_counts_nested_ones_once_and_leaves_nothing_behind():
     before = [vars(kind).get("run") for kind in install_module._CLASSES]
-    operator = library_ops.OPERATORS["l2norm"].prepare("cpu")
-    library_ops.pin_configs()
+    operator = ops.OPERATORS["l2norm"].prepare("cpu")
+    ops.pin_configs()
     operator()
-    with library_timing.RunTimer() as timer:
+    with timing.RunTimer() as timer:
         operator()
         spent_ns = timer.spent_ns
         launchkit.install()

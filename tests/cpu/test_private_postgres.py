@@ -9,7 +9,7 @@ import tempfile
 import pytest
 from postgres import without_postgres
 
-from launchkit.benchmarks import service_postgres
+from launchkit.benchmarks.service import postgres as service_postgres
 from launchkit.errors import UsageError
 
 

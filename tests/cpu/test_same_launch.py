@@ -13,8 +13,8 @@ import triton
 
 import launchkit
 from launchkit import hostonly
-from launchkit.benchmarks.differential_cases import CASES
-from launchkit.benchmarks.differential_compare import compare
+from launchkit.benchmarks.differential.cases import CASES
+from launchkit.benchmarks.differential.compare import compare
 from launchkit.dispatch import launch_counts
 
 pytestmark = pytest.mark.usefixtures("each_core", "host")

@@ -6,14 +6,14 @@ import pytest
 import torch
 from ssd_cases import same_bits
 
-from launchkit.benchmarks import layer_mixed, layer_overhead, layer_steps
+from launchkit.benchmarks.layer import bench, mixed, steps
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 
 MODEL = "Granite-4.0-h-micro"
 
 
 def test_variants_of_a_layer_and_of_a_step_write_the_same_states(monkeypatch):
-    made, make = [], layer_steps.make_continuation
+    made, make = [], steps.make_continuation
 
     def noted(*args):
         made.append(make(*args))
@@ -22,11 +22,11 @@ def test_variants_of_a_layer_and_of_a_step_write_the_same_states(monkeypatch):
             cache.normal_(generator=rng)
         return made[-1]
 
-    monkeypatch.setattr(layer_steps, "make_continuation", noted)
+    monkeypatch.setattr(steps, "make_continuation", noted)
     found = {}
     with pinned():
         for number in range(5):
-            part = layer_steps.parts(MODEL, "cuda", triton_kernels())[number]
+            part = steps.parts(MODEL, "cuda", triton_kernels())[number]
             part.call()
             request = made.pop()
             result = [cache.clone() for cache in request.caches] + [request.inputs.out]
@@ -34,9 +34,9 @@ def test_variants_of_a_layer_and_of_a_step_write_the_same_states(monkeypatch):
             assert all(same_bits(*pair) for pair in zip(result, expected, strict=True)), part
 
 
-@pytest.mark.parametrize("mix", list(layer_mixed.MIXES))
+@pytest.mark.parametrize("mix", list(mixed.MIXES))
 def test_mixed_steps_write_the_same_states_copied_or_read_in_the_cache(mix, monkeypatch):
-    made, make = [], layer_mixed.make_requests
+    made, make = [], mixed.make_requests
 
     def noted(*args):
         made.append(make(*args))
@@ -45,12 +45,12 @@ def test_mixed_steps_write_the_same_states_copied_or_read_in_the_cache(mix, monk
             cache.normal_(generator=rng)
         return made[-1]
 
-    monkeypatch.setattr(layer_mixed, "make_requests", noted)
+    monkeypatch.setattr(mixed, "make_requests", noted)
     found = []
     with pinned():
-        for variant in layer_mixed.VARIANTS:
+        for variant in mixed.VARIANTS:
             (part,) = [
-                each for each in layer_mixed.parts(MODEL, "cuda")
+                each for each in mixed.parts(MODEL, "cuda")
                 if (each.what, each.step) == (mix, variant)
             ]  # fmt: skip
             before = [cache.clone() for cache in made[-1].caches]
@@ -62,7 +62,7 @@ def test_mixed_steps_write_the_same_states_copied_or_read_in_the_cache(mix, monk
 
 
 def test_rows_of_a_gpu_hold_its_own_times():
-    document = layer_overhead.measure((MODEL,), 2)
+    document = bench.measure((MODEL,), 2)
     assert document["mode"] == "cuda"
     assert all(row["gpu_median_us"] > 0 for row in document["rows"])
     assert [row["launches"] for row in document["rows"][:3]] == [13, 6, 5]

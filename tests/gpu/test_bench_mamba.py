@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from launchkit.benchmarks import gpu_time, mamba_counts, mamba_overhead, mamba_steps
-from launchkit.benchmarks.mamba_cases import MambaCase, build
+from launchkit.benchmarks import gpu_time
+from launchkit.benchmarks.mamba import bench, steps
+from launchkit.benchmarks.mamba import counts as mamba_counts
+from launchkit.benchmarks.mamba.cases import MambaCase, build
 from launchkit.benchmarks.mode import measuring
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 
@@ -28,7 +30,7 @@ def timed(request):
     with measuring() as cuda, pinned() as ours:
         assert cuda
         inputs = build(request.param, "cuda")
-        yield inputs, mamba_steps.parts(inputs, triton_kernels(), ours)
+        yield inputs, steps.parts(inputs, triton_kernels(), ours)
 
 
 def written(part, inputs):
@@ -44,7 +46,7 @@ def written(part, inputs):
 def test_every_step_writes_the_same_bits(timed):
     inputs, parts = timed
     layers = {part.step: written(part, inputs) for part in parts if part.what == "layer"}
-    assert set(layers) == set(mamba_steps.STEPS)
+    assert set(layers) == set(steps.STEPS)
     out, cache = layers["lean_wrappers"]
     assert not out.view(torch.bfloat16).isnan().any()
     states = cache.view(inputs.state_dtype)[inputs.state_indices.long()]
@@ -60,7 +62,7 @@ def test_a_layer_launches_nine_times_before_and_five_times_after(timed):
     assert counts["baseline", "scan"] == 5
     assert counts["baseline", "writeback"] == 4
     assert counts["baseline", "layer"] == 9
-    for step in mamba_steps.STEPS[1:]:
+    for step in steps.STEPS[1:]:
         assert counts[step, "scan"] == counts[step, "layer"] == 5
 
 
@@ -79,11 +81,11 @@ def test_captured_calls_write_what_direct_ones_do(timed):
 
 def test_result_holds_gpu_times_and_their_ratio():
     case = MambaCase("Nemotron-3-Nano", sequences=2, tokens=40, initial_states=False)
-    document = mamba_overhead.measure([case], rounds=2)
+    document = bench.measure([case], rounds=2)
     assert (document["mode"], document["complete"]) == ("cuda", True)
     assert document["machine"]["gpu"] == torch.cuda.get_device_name()
     layers = {row["step"]: row for row in document["rows"] if row["op"] == "layer"}
-    assert [layers[step]["launches"] for step in mamba_steps.STEPS] == [9, 5, 5, 5, 5]
+    assert [layers[step]["launches"] for step in steps.STEPS] == [9, 5, 5, 5, 5]
     (ratio,) = [r for r in document["ratios"] if r["time"] == "gpu"]
     ours, theirs = (layers[s]["gpu_median_us"] for s in ("op_plan", "fused_write"))
     assert ratio["ratio"] == pytest.approx(ours / theirs, abs=1e-4)

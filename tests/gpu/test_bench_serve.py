@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from launchkit.benchmarks import serving
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
-from launchkit.benchmarks.serving_asked import Asked
-from launchkit.benchmarks.serving_engine import make_engine
-from launchkit.benchmarks.serving_figures import FIGURES
-from launchkit.benchmarks.serving_pairs import difference
-from launchkit.benchmarks.serving_requests import Workload, draw_requests
-from launchkit.benchmarks.serving_variants import Baseline, Launchkit
+from launchkit.benchmarks.serve import bench
+from launchkit.benchmarks.serve.asked import Asked
+from launchkit.benchmarks.serve.engine import make_engine
+from launchkit.benchmarks.serve.figures import FIGURES
+from launchkit.benchmarks.serve.pairs import difference
+from launchkit.benchmarks.serve.requests import Workload, draw_requests
+from launchkit.benchmarks.serve.variants import Baseline, Launchkit
 
 SMALL = Asked(layers=4, concurrency=(5,), requests=9, input_tokens=90, output_tokens=4, repeats=3)
 WORKLOAD = Workload(concurrency=5, requests=9, input_tokens=90, output_tokens=6, step_tokens=150)
@@ -51,7 +51,7 @@ def test_variants_give_the_same_tokens_and_states_in_pieces_and_across_blocks(mo
 
 
 def test_result_of_a_gpu_says_that_tokens_and_states_are_equal():
-    document = serving.measure(SMALL)
+    document = bench.measure(SMALL)
     assert (document["mode"], document["ok"], document["complete"]) == ("cuda", True, True)
     assert [case["tokens_and_states_equal"] for case in document["cases"]] == [True]
     assert {ratio["figure"] for ratio in document["ratios"]} <= set(FIGURES)

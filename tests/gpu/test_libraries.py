@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import launchkit
-from launchkit.benchmarks import library_ops
+from launchkit.benchmarks.libraries.bench import ops
 from launchkit.dispatch import launch_counts
 
 pytest.importorskip("liger_kernel", reason="needs liger-kernel")
@@ -19,24 +19,24 @@ def never_left_installed():
     launchkit.uninstall()
 
 
-@pytest.mark.parametrize("name", library_ops.OPERATORS)
+@pytest.mark.parametrize("name", ops.OPERATORS)
 def test_outputs_and_gradients_have_the_same_bits_and_every_launch_is_fast(name):
-    operator = library_ops.OPERATORS[name]
+    operator = ops.OPERATORS[name]
     operator.prepare("cuda")
-    library_ops.pin_configs()
+    ops.pin_configs()
     try:
         plain, again = operator.prepare("cuda")(), operator.prepare("cuda")()
     except RuntimeError as error:
         if "produces incorrect results" not in str(error):
             raise
         pytest.skip(f"the library refuses this operator here: {error}")
-    assert library_ops.equal(plain, again), "the operator itself gives other bits each time"
+    assert ops.equal(plain, again), "the operator itself gives other bits each time"
     launchkit.install()
     operator.prepare("cuda")()
     launch_counts.reset()
     with launchkit.count_launches():
         fast = operator.prepare("cuda")()
-    assert library_ops.equal(plain, fast)
+    assert ops.equal(plain, fast)
     counts = launchkit.stats()
     assert sum(row.fast for row in counts.values()) > 0
     assert sum(row.slow for row in counts.values()) == 0, str(counts)

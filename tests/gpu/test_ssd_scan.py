@@ -18,8 +18,8 @@ from ssd_cases import (
 )
 from ssd_promises import *  # noqa: F403  the tests that the interpreter runs too
 
+from launchkit.benchmarks.baseline.stored_states import final_state_writeback_separate
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
-from launchkit.benchmarks.ssd_before import final_state_writeback_separate
 from launchkit.kernels.ssd.metadata import build_chunk_metadata
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -13,8 +13,8 @@ from copy_worlds import Cache, ints, make_world
 from state_copy_promises import *  # noqa: F403  the tests that the interpreter runs too
 from state_copy_promises import check_precopy
 
-from launchkit.benchmarks.copy_pool import Pool
-from launchkit.benchmarks.copy_variants import compared, swept
+from launchkit.benchmarks.copy.pool import Pool
+from launchkit.benchmarks.copy.variants import compared, swept
 from launchkit.benchmarks.shapes import CACHE_SHAPES
 from launchkit.kernels.state_copy.launches import precopy_align
 from launchkit.kernels.state_copy.reference import precopy_reference

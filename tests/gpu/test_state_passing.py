@@ -11,8 +11,8 @@ from chunk_cases import DTYPES, GUARD_BYTE, assert_within
 from pinning import pin
 from ssd_cases import make_cache, same_bits
 
+from launchkit.benchmarks.baseline.stored_states import final_state_writeback_separate
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
-from launchkit.benchmarks.ssd_before import final_state_writeback_separate
 from launchkit.kernels.ssd.reference import rounding_tolerance, state_passing_reference
 from launchkit.kernels.ssd.state_passing import _state_passing_fwd_kernel, state_passing
 

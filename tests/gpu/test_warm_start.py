@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from launchkit.benchmarks import warm_start
+from launchkit.benchmarks.warm import bench
 
 KERNELS = 5
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {row["variant"]: row for row in warm_start.measure()["rows"]}
+    return {row["variant"]: row for row in bench.measure()["rows"]}
 
 
 def test_cold_process_tunes_every_kernel(rows):

@@ -13,12 +13,12 @@ from launchkit.benchmarks.pinned_configs import (
     ScanKernels,
     pinned,
 )
-from launchkit.benchmarks.serving_decode import decode_launch, decode_update_kernel
-from launchkit.benchmarks.serving_engine import make_engine
-from launchkit.benchmarks.serving_model import LayerOps, MambaWeights, ScanTensors, ServingModel
-from launchkit.benchmarks.serving_pairs import difference
-from launchkit.benchmarks.serving_requests import Workload, draw_requests
-from launchkit.benchmarks.serving_variants import Baseline, Launchkit
+from launchkit.benchmarks.serve.decode import decode_launch, decode_update_kernel
+from launchkit.benchmarks.serve.engine import make_engine
+from launchkit.benchmarks.serve.model import LayerOps, MambaWeights, ScanTensors, ServingModel
+from launchkit.benchmarks.serve.pairs import difference
+from launchkit.benchmarks.serve.requests import Workload, draw_requests
+from launchkit.benchmarks.serve.variants import Baseline, Launchkit
 from launchkit.benchmarks.shapes import MambaShape
 
 SHAPE = MambaShape("tiny", 2, 2, 8, 16, 1, 16, "float32", "made up")

@@ -12,7 +12,7 @@ from service_clients import client, reason
 from stored import RECORD, get, record_for
 
 from launchkit.benchmarks import host
-from launchkit.benchmarks.service_servers import Replica, Service
+from launchkit.benchmarks.service.servers import Replica, Service
 from launchkit.service.client import breaker, write_behind
 from launchkit.service.client import store as service_client
 

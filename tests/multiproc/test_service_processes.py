@@ -17,17 +17,11 @@ from postgres import without_postgres
 
 pytest.importorskip("fastapi", reason="the extra [service] is not installed")
 
-from launchkit.benchmarks import (
-    host,
-    service_faults,
-    service_fleet,
-    service_load,
-    service_records,
-    service_soak,
-)
-from launchkit.benchmarks.service_requests import Plan, drive
-from launchkit.benchmarks.service_servers import Service
-from launchkit.benchmarks.service_trials import UNLIMITED
+from launchkit.benchmarks import host
+from launchkit.benchmarks.service import faults, fleet, load, records, soak
+from launchkit.benchmarks.service.bench import UNLIMITED
+from launchkit.benchmarks.service.requests import Plan, drive
+from launchkit.benchmarks.service.servers import Service
 from launchkit.service.client.store import ServiceStore
 from launchkit.store import Miss
 
@@ -46,24 +40,24 @@ def service(postgres, tmp_path_factory) -> Iterator[Service]:
 
 
 @pytest.fixture
-def numbers() -> service_faults.Numbers:
-    return service_faults.Numbers(random.SystemRandom().randrange(10**8, 10**9))
+def numbers() -> faults.Numbers:
+    return faults.Numbers(random.SystemRandom().randrange(10**8, 10**9))
 
 
 def test_hosts_on_two_replicas_that_miss_one_key_at_once_tune_it_once(service, numbers) -> None:
-    row = service_fleet.together(service, HOSTS, 1, numbers.take(), tune_s=0.3)
+    row = fleet.together(service, HOSTS, 1, numbers.take(), tune_s=0.3)
     assert row["ok"], row
     assert (row["tuned"], row["got_the_result"], row["with_torch"]) == (1, HOSTS, False)
 
 
 def test_each_of_several_keys_is_tuned_once(service, numbers) -> None:
-    row = service_fleet.together(service, HOSTS, 3, numbers.take(), tune_s=0.3)
+    row = fleet.together(service, HOSTS, 3, numbers.take(), tune_s=0.3)
     assert row["ok"], row
     assert (row["tuned"], row["got_the_result"]) == (3, HOSTS)
 
 
 def test_when_the_host_that_tunes_is_killed_one_of_the_others_tunes(service, numbers) -> None:
-    row = service_fleet.holder_killed(service, 4, numbers.take(), tune_s=0.3, lease_s=2)
+    row = fleet.holder_killed(service, 4, numbers.take(), tune_s=0.3, lease_s=2)
     assert row["ok"], row
     assert (row["tuned"], row["got_the_result"], row["ended_early"]) == (2, 4, 0)
 
@@ -71,26 +65,26 @@ def test_when_the_host_that_tunes_is_killed_one_of_the_others_tunes(service, num
 @pytest.mark.parametrize("fault", ["server killed", "server stopped in order",
                                    "database down and back", "database crashed and back"])  # fmt: skip
 def test_no_acknowledged_write_is_lost(service, postgres, numbers, fault) -> None:
-    causes = service_faults.faults(service, postgres, random.Random(fault))
-    row = service_faults.row(service, fault, causes[fault], 1, numbers)
+    causes = faults.faults(service, postgres, random.Random(fault))
+    row = faults.row(service, fault, causes[fault], 1, numbers)
     assert row["ok"], row
-    assert row["acknowledged"] >= service_faults.WRITERS
+    assert row["acknowledged"] >= faults.WRITERS
     never_written = numbers.take()
-    assert service_faults.missing(service, [never_written]) == [never_written]
+    assert faults.missing(service, [never_written]) == [never_written]
 
 
 @pytest.fixture(scope="module")
 def filled(service) -> dict[str, Any]:
     """Two hundred records, half of them by bundles."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service_load, "BY_BUNDLES", 100)
-        return service_load.fill(service, 200)
+        patch.setattr(load, "BY_BUNDLES", 100)
+        return load.fill(service, 200)
 
 
 def test_lookups_of_each_kind_are_answered_rightly_by_both_replicas(service, filled) -> None:
     assert filled["by_bundles"]["created"] == 100
     assert filled["past_the_api"]["records"] == 100
-    pool = service_load.Pool(range(200), service.token("read"), seed=1)
+    pool = load.Pool(range(200), service.token("read"), seed=1)
     for asks in pool.kinds().values():
         seen = drive(service.ports, Plan(asks, clients=20, seconds=0.3))
         assert (seen.errors, seen.wrong) == (0, [])
@@ -98,7 +92,7 @@ def test_lookups_of_each_kind_are_answered_rightly_by_both_replicas(service, fil
 
 
 def test_what_is_tuned_while_the_server_is_killed_is_sent_when_it_is_back(service, numbers) -> None:
-    record, (killed, other) = service_records.record(numbers.take()), service.replicas
+    record, (killed, other) = records.record(numbers.take()), service.replicas
     mine, theirs = (
         ServiceStore(each.url, token=service.token("write"), timeout_s=20.0)
         for each in (killed, other)
@@ -113,7 +107,7 @@ def test_what_is_tuned_while_the_server_is_killed_is_sent_when_it_is_back(servic
 
 
 def test_every_kind_of_request_has_the_answer_that_it_deserves(service, filled) -> None:
-    mix = service_soak.Mix(service, 200, seed=1)
+    mix = soak.Mix(service, 200, seed=1)
     for name, (_, asks) in mix.kinds.items():
         seen = drive(service.ports, Plan(asks, clients=4, seconds=0.05))
         assert (seen.errors, seen.wrong) == (0, []), name

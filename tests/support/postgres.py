@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launchkit.benchmarks import service_postgres
+from launchkit.benchmarks.service import postgres as service_postgres
 
 without_postgres = pytest.mark.skipif(
     service_postgres.programs() is None, reason="PostgreSQL is not installed"

@@ -1,0 +1,1 @@
+"""What benchmarks compare the scan with: an inference engine's wrappers, kernel by kernel."""

@@ -1,0 +1,1 @@
+"""``launchkit bench import``: reading a large capture, and how such a capture is made."""

@@ -1,0 +1,1 @@
+"""``launchkit bench differential``: what launchkit launches and what Triton launches."""

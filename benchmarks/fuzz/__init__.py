@@ -1,0 +1,1 @@
+"""``launchkit bench fuzz``: every reader of files, and files that somebody broke or forged."""

@@ -1,0 +1,1 @@
+"""``launchkit bench launch``: host microseconds per launch, by the way it is launched."""

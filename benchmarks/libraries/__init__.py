@@ -1,0 +1,1 @@
+"""``launchkit bench libraries``: other people's operators with and without install()."""

@@ -1,0 +1,1 @@
+"""``launchkit bench mamba``: a Mamba2 prefill in cumulative steps."""

@@ -1,0 +1,1 @@
+"""``launchkit bench serve``: a hybrid stack served, by launch path."""

@@ -1,0 +1,1 @@
+"""``launchkit bench service``: real servers of configs under fleets, faults, load and time."""

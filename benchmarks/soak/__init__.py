@@ -1,0 +1,1 @@
+"""``launchkit bench soak``: whether memory stays flat over millions of launches."""

@@ -1,0 +1,1 @@
+"""``launchkit bench warm``: how long a fresh process takes to its first prefill."""
