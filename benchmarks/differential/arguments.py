@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from launchkit.benchmarks import noop_kernels
-from launchkit.benchmarks.differential.bench import kernels
+from launchkit.benchmarks.differential import kernels
 from launchkit.benchmarks.differential.draws import (
     BY_ARGUMENTS,
     BY_BLOCKS,

@@ -16,7 +16,7 @@ from triton.runtime.jit import KernelInterface
 import launchkit
 from launchkit import hostonly
 from launchkit.benchmarks import noop_kernels
-from launchkit.benchmarks.differential.bench import arguments, kernels
+from launchkit.benchmarks.differential import arguments, kernels
 from launchkit.benchmarks.differential.draws import DrawnCall, Values, spelled
 
 Launch = Callable[..., Any]

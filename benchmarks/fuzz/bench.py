@@ -16,7 +16,7 @@ from typing import Any
 
 from launchkit import clock
 from launchkit.benchmarks import spread
-from launchkit.benchmarks.fuzz.bench import watch as fuzz_watch
+from launchkit.benchmarks.fuzz import watch as fuzz_watch
 from launchkit.benchmarks.fuzz.one_input import Counts, run_one
 from launchkit.benchmarks.fuzz.targets import TARGETS
 from launchkit.errors import UsageError

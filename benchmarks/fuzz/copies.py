@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from launchkit.benchmarks.fuzz.bench import timelines, traces
+from launchkit.benchmarks.fuzz import timelines, traces
 from launchkit.errors import TimelineError
 from launchkit.profiling.timeline import RowCounts, Timeline, read_timeline
 from launchkit.profiling.timeline.copies import scrub_capture, slice_capture

@@ -10,7 +10,7 @@ import functools
 from random import Random
 from typing import Any
 
-from launchkit.benchmarks.fuzz.bench import traces
+from launchkit.benchmarks.fuzz import traces
 from launchkit.benchmarks.fuzz.mutations import damaged
 
 Files = dict[str, bytes]

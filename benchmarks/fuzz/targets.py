@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from launchkit import jsonio
-from launchkit.benchmarks.fuzz.bench import manifests, seeds
+from launchkit.benchmarks.fuzz import manifests, seeds
 from launchkit.benchmarks.fuzz.mutations import a_value, damaged, mutated, noise, some_json, spelled
 from launchkit.configs import TunedRecord
 from launchkit.errors import BadDocumentError, StoreError, UsageError
@@ -239,7 +239,7 @@ TARGETS: dict[str, Target] = {
 
 if importlib.util.find_spec("polars") is not None:
     # Now, not on first use: what polars maps is not the memory of an input.
-    from launchkit.benchmarks.fuzz.bench import copies, samples, timelines, traces
+    from launchkit.benchmarks.fuzz import copies, samples, timelines, traces
 
     TARGETS |= {
         "nsys-sqlite": Target(timelines.make_sqlite, timelines.take, timelines.check),

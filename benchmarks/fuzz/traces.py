@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from launchkit import LaunchProfile, jsonio
-from launchkit.benchmarks.fuzz.bench import timelines as fuzz_timelines
+from launchkit.benchmarks.fuzz import timelines as fuzz_timelines
 from launchkit.benchmarks.fuzz.mutations import damaged, mutated, noise, spelled
 from launchkit.errors import UsageError
 

@@ -12,7 +12,7 @@ import torch
 import triton
 
 import launchkit
-from launchkit.benchmarks.differential.bench import kernels
+from launchkit.benchmarks.differential import kernels
 
 Loop = Callable[[int], None]
 """Makes n rounds."""

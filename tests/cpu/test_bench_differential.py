@@ -9,8 +9,8 @@ import pytest
 import typer
 
 from launchkit.benchmarks import spread
+from launchkit.benchmarks.differential import bench
 from launchkit.benchmarks.differential.arguments import typed
-from launchkit.benchmarks.differential.bench import bench
 from launchkit.errors import HostOnlyError, UsageError
 from launchkit.tools import bench_differential
 

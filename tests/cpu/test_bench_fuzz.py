@@ -16,8 +16,8 @@ import pytest
 import typer
 
 from launchkit.benchmarks import spread
-from launchkit.benchmarks.fuzz.bench import bench, seeds
-from launchkit.benchmarks.fuzz.bench import watch as fuzz_watch
+from launchkit.benchmarks.fuzz import bench, seeds
+from launchkit.benchmarks.fuzz import watch as fuzz_watch
 from launchkit.benchmarks.fuzz.one_input import Counts, check_records, run_one
 from launchkit.benchmarks.fuzz.targets import TARGETS, Target
 from launchkit.errors import UsageError
@@ -79,7 +79,7 @@ def test_records_of_the_seeds_pass_every_rule():
 
 WATCHED = """
 import os, pathlib, sys
-from launchkit.benchmarks.fuzz_watch import Watch
+from launchkit.benchmarks.fuzz.watch import Watch
 inside, outside = map(pathlib.Path, sys.argv[1:])
 open(outside / "old", "w").close()
 watch = Watch(inside)
@@ -129,10 +129,10 @@ def test_input_that_takes_too_long_is_a_failure(monkeypatch, tmp_path):
 
 STANDS_STILL = """
 import ctypes, pathlib, signal, sys
-from launchkit.benchmarks import fuzz_watch
-fuzz_watch.LIMIT_S = fuzz_watch.DEAD_S = 0.1
+from launchkit.benchmarks.fuzz import watch
+watch.LIMIT_S = watch.DEAD_S = 0.1
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-with fuzz_watch.Watch(pathlib.Path(sys.argv[1])).on():
+with watch.Watch(pathlib.Path(sys.argv[1])).on():
     ctypes.PyDLL(None).pause()  # holds the interpreter
 """
 

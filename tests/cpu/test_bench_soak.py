@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import typer
 
-from launchkit.benchmarks.soak.bench import bench
+from launchkit.benchmarks.soak import bench
 from launchkit.benchmarks.soak.cases import CASES, SoakCase
 from launchkit.dispatch import launch_counts
 from launchkit.errors import UsageError

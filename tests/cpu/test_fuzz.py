@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launchkit import jsonio
-from launchkit.benchmarks.fuzz.bench import manifests, seeds
+from launchkit.benchmarks.fuzz import manifests, seeds
 from launchkit.benchmarks.fuzz.mutations import everywhere
 from launchkit.benchmarks.fuzz.one_input import Counts, check_records, run_one
 from launchkit.benchmarks.fuzz.targets import TARGETS
@@ -109,7 +109,7 @@ def test_any_value_in_any_place_is_refused_or_read_by_the_rules(target, tmp_path
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_unchanged_file_is_taken_whole(target, tmp_path, monkeypatch):
-    from launchkit.benchmarks.fuzz.bench import mutations, samples, targets, timelines, traces
+    from launchkit.benchmarks.fuzz import mutations, samples, targets, timelines, traces
 
     for module, name in itertools.product((mutations, targets), ("mutated", "damaged")):
         monkeypatch.setattr(module, name, lambda rng, content: content)

@@ -12,7 +12,7 @@ from triton.runtime.jit import KernelInterface
 
 import launchkit
 from launchkit import hostonly, jsonio
-from launchkit.benchmarks.libraries.bench import bench, ops, timing
+from launchkit.benchmarks.libraries import bench, ops, timing
 from launchkit.dispatch import install as install_module
 from launchkit.dispatch import launch_counts
 from launchkit.errors import UsageError

@@ -10,9 +10,9 @@ from example_runs import hybrid_step_promises, library_promises, rows, run
 
 # Which of its configs is the fastest does not matter, and tuning takes half a minute a kernel.
 PINNED = """
-from launchkit.benchmarks import library_ops
-library_ops.OPERATORS["l2norm"].prepare("cuda")
-library_ops.pin_configs()
+from launchkit.benchmarks.libraries import ops
+ops.OPERATORS["l2norm"].prepare("cuda")
+ops.pin_configs()
 """
 
 

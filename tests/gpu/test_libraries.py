@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import launchkit
-from launchkit.benchmarks.libraries.bench import ops
+from launchkit.benchmarks.libraries import ops
 from launchkit.dispatch import launch_counts
 
 pytest.importorskip("liger_kernel", reason="needs liger-kernel")
