@@ -15,6 +15,7 @@ from unittest import mock
 
 from captures import nsys_sample
 from document_shell import Shell, Surroundings
+from document_starter import Starter
 from documents import (
     CAPTURES,
     Block,
@@ -36,10 +37,12 @@ _ACTIVATE = "from launchkit import hostonly; hostonly.activate(arch=90)"
 class DocumentRun:
     """What a run of a document left: its module, what it printed, what it launched host-only."""
 
-    def __init__(self, path: Path, root: Path, *, gpu: bool = False) -> None:
+    def __init__(
+        self, path: Path, root: Path, *, gpu: bool = False, starter: Starter | None = None
+    ) -> None:
         self.path = path
         self.gpu = gpu
-        self.surroundings = Surroundings(root)
+        self.surroundings = Surroundings(root, starter)
         self.module = types.ModuleType("__main__")
         self.module.__file__ = str(root / f"{path.stem}.py")
         self.printed = ""
@@ -206,9 +209,14 @@ def _forget_modules(folder: Path) -> None:
             del sys.modules[name]
 
 
-def run_document(path: Path, root: Path, *, gpu: bool = False) -> DocumentRun:
-    """Run a document in folders below ``root``, which is empty; return what it left."""
-    return DocumentRun(path, root, gpu=gpu).run()
+def run_document(
+    path: Path, root: Path, *, gpu: bool = False, starter: Starter | None = None
+) -> DocumentRun:
+    """Run a document in folders below ``root``, which is empty; return what it left.
+
+    ``starter`` starts its programs sooner than Python would.
+    """
+    return DocumentRun(path, root, gpu=gpu, starter=starter).run()
 
 
 def has_gpu_blocks(path: Path) -> bool:

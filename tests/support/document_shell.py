@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from document_site import PORT, free_port, write_commands, write_entry_points
+from document_starter import Starter
 
 LIMIT_S = 180
 
@@ -20,7 +21,7 @@ LIMIT_S = 180
 class Surroundings:
     """A document's folders below ``root``: to work in, a home with caches, and commands."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, starter: Starter | None = None) -> None:
         self.root = root
         self.work = root / "work"
         self.home = root / "home"
@@ -29,7 +30,7 @@ class Surroundings:
         self.port = free_port()
         for folder in (self.work, self.home / ".cache" / "launchkit", self.commands, self.site):
             folder.mkdir(parents=True)
-        write_commands(self.commands, self.port)
+        write_commands(self.commands, self.port, starter)
         write_entry_points(self.site)
 
     def share_compiled(self) -> None:
@@ -42,13 +43,7 @@ class Surroundings:
 
     def variables(self) -> dict[str, str]:
         """Return the environment: this process's, without what would change a document."""
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("LAUNCHKIT_") or name == "LAUNCHKIT_NATIVE"
-        }
-        for name in ("PYTHONSAFEPATH", "FORCE_COLOR", "XDG_CONFIG_HOME"):
-            kept.pop(name, None)
+        kept = quiet_environment()
         path = [str(self.commands), str(Path(sys.executable).parent), kept.get("PATH", "")]
         return kept | {
             "HOME": str(self.home),
@@ -56,11 +51,6 @@ class Surroundings:
             "XDG_DATA_HOME": str(self.home / ".local" / "share"),
             "PATH": os.pathsep.join(path),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(self.site), kept.get("PYTHONPATH")])),
-            "TERM": "dumb",
-            "COLUMNS": "100",
-            "NO_COLOR": "1",
-            # Triton 3.9 announces a default of 3.10 on the first compilation.
-            "PYTHONWARNINGS": "ignore:TRITON_DEFAULT_FP_FUSION is unset:UserWarning",
         }
 
     def from_document(self, text: str) -> str:
@@ -70,6 +60,24 @@ class Surroundings:
     def as_documented(self, printed: str) -> str:
         """Return what was printed with the port that documents have."""
         return printed.replace(f":{self.port}", PORT)
+
+
+def quiet_environment() -> dict[str, str]:
+    """Return this process's environment without what changes launches, colours or widths."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("LAUNCHKIT_") or name == "LAUNCHKIT_NATIVE"
+    }
+    for name in ("PYTHONSAFEPATH", "FORCE_COLOR", "XDG_CONFIG_HOME"):
+        kept.pop(name, None)
+    return kept | {
+        "TERM": "dumb",
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        # Triton 3.9 announces a default of 3.10 on the first compilation.
+        "PYTHONWARNINGS": "ignore:TRITON_DEFAULT_FP_FUSION is unset:UserWarning",
+    }
 
 
 class Shell:

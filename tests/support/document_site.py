@@ -8,6 +8,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from document_starter import Starter
+
 import launchkit
 
 PORT = ":8477"
@@ -41,17 +43,27 @@ def free_port() -> int:
         return int(bound.getsockname()[1])
 
 
-def write_commands(folder: Path, port: int) -> None:
+def write_commands(folder: Path, port: int, starter: Starter | None) -> None:
     """Write ``launchkit``, whose server listens on ``port``, this Python, and a small ``curl``
-    where the machine has none.
+    where the machine has none. With a starter the first two are its clients.
     """
-    written = {"launchkit": _COMMAND, "python": _PYTHON, "python3": _PYTHON}
+    plain = folder.with_name("plain")
+    plain.mkdir()
+    for name, text in (("launchkit", _COMMAND), ("python", _PYTHON)):
+        _write(plain / name, text.format(python=sys.executable, port=port))
+        if starter is None:
+            (folder / name).symlink_to(plain / name)
+    if starter is not None:
+        _write(folder / "python", starter.client([]))
+        _write(folder / "launchkit", starter.client([str(plain / "launchkit")]))
+    (folder / "python3").symlink_to(folder / "python")
     if shutil.which("curl") is None:
-        written["curl"] = _CURL
-    for name, text in written.items():
-        path = folder / name
-        path.write_text(text.format(python=sys.executable, port=port))
-        path.chmod(0o755)
+        _write(folder / "curl", _CURL.format(python=sys.executable))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def write_entry_points(folder: Path) -> None:

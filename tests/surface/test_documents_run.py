@@ -9,9 +9,13 @@ import json
 import os
 import re
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from document_runs import run_document
+from document_shell import quiet_environment
+from document_starter import Starter
 from documents import RUN, SHOWN, DocumentError, blocks_of, documents, name_of, unlike
 
 import launchkit
@@ -56,9 +60,20 @@ PROMISES = {
 }
 
 
+@pytest.fixture(scope="module")
+def starter():
+    """Starts programs from a process that has imported what takes seconds."""
+    with tempfile.TemporaryDirectory() as folder:  # a socket's name must be short
+        made = Starter(Path(folder) / "starter", quiet_environment())
+        yield made
+        made.close()
+
+
 @pytest.mark.parametrize("path", DOCUMENTS)
-def test_blocks_run_and_print_what_they_show(path, tmp_path):
-    run = run_document(path, tmp_path)
+def test_blocks_run_and_print_what_they_show(path, tmp_path, starter):
+    # The README's programs start as they do for its reader.
+    started = None if name_of(path) == "README.md" else starter
+    run = run_document(path, tmp_path, starter=started)
     PROMISES.get(name_of(path), lambda run: None)(run)
 
 
@@ -166,10 +181,58 @@ def test_documents_import_modules_of_their_own_and_leave_the_process_as_it_was(
     assert "part" not in sys.modules
 
 
-def test_blocks_of_all_kinds_run_in_one_folder_in_their_order(tmp_path, monkeypatch):
-    run = run_document(document(tmp_path, monkeypatch, GOOD), tmp_path / "run")
+@pytest.mark.parametrize("started", ["plainly", "by a starter"])
+def test_blocks_of_all_kinds_run_in_one_folder_in_their_order(
+    tmp_path, monkeypatch, starter, started
+):
+    path = document(tmp_path, monkeypatch, GOOD)
+    run = run_document(path, tmp_path / "run", starter=None if started == "plainly" else starter)
     assert run.module.hidden == 5
     assert run.printed.startswith("5 thing")
+
+
+PROGRAMS = """
+```python file=program.py
+import os, signal, sys, time
+assert "torch" in sys.modules
+print(sys.argv, os.environ["WHICH"], os.path.basename(os.getcwd()), __name__, flush=True)
+if sys.argv[1] == "waits":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
+    open("waiting", "w").close()
+    time.sleep(60)
+raise SystemExit(int(sys.argv[1]))
+```
+
+```console
+$ export WHICH=this; mkdir -p below; cd below
+$ python ../program.py 0
+['../program.py', '0'] this below __main__
+$ python ../program.py 3
+...
+[exit 3]
+$ WHICH=that python -c 'import os, sys; print(os.environ["WHICH"], "torch" in sys.modules, sys.argv)' x
+that True ['-c', 'x']
+$ PYTHONOPTIMIZE=1 python -c 'import sys; print("torch" in sys.modules, __debug__)'
+False False
+$ python -I -c 'import sys; print("torch" in sys.modules, sys.flags.isolated)'
+False 1
+$ python -m this | head -1
+The Zen of Python, by Tim Peters
+$ python ../program.py waits > out 2>&1 &
+$ until [ -e waiting ]; do sleep 0.05; done; kill $!; wait $!
+[exit 1]
+$ tail -1 out
+told to end
+$ python -c 'import os; os.kill(os.getpid(), 9)'
+[exit 137]
+$ python -c 'import launchkit; print(launchkit.__file__)'
+/.../launchkit/__init__.py
+```
+"""
+
+
+def test_programs_of_a_starter_are_as_python_starts_them(tmp_path, monkeypatch, starter):
+    run_document(document(tmp_path, monkeypatch, PROGRAMS), tmp_path / "run", starter=starter)
 
 
 @pytest.mark.parametrize(
