@@ -9,6 +9,7 @@ plainly.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import marshal
 import os
@@ -18,13 +19,17 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PRELOADED = ("torch", "triton", "triton.language", "typer", "rich.console", "pydantic", "orjson")
+PRELOADED = (
+    *("torch", "triton", "triton.language", "typer", "rich.console", "rich.table", "pydantic"),
+    *("orjson", "filelock", "platformdirs", "sqlalchemy", "alembic", "fastapi", "uvicorn", "httpx"),
+)
 READ_EARLY = ("PYTHON", "TRITON_", "TORCH", "CUDA", "LD_", "OMP_")
 """Beginnings of the names of variables that these, or Python, read as they start."""
 
@@ -208,9 +213,40 @@ def _run_python(main: types.ModuleType, words: list[str]) -> None:
     exec(compile(source, name, "exec"), main.__dict__)
 
 
-if __name__ == "__main__":
+def _end(code: Any) -> None:
+    """End as Python does, but leave the modules alone: that takes longer than most programs."""
+    _flush()
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the program's threads
+    atexit._run_exitfuncs()
+    _flush()
+    os._exit((code or 0) & 255)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+
+
+def _main() -> None:
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     server = _Server(sys.argv[1])
     for module in PRELOADED:
-        importlib.import_module(module)
-    _run(server.serve())
+        with suppress(ImportError):
+            importlib.import_module(module)
+    job = server.serve()
+    try:
+        _run(job)
+    except SystemExit as ended:
+        _end(ended.code)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        _end(1)
+    _end(0)
+
+
+if __name__ == "__main__":
+    _main()
