@@ -232,7 +232,7 @@ def _flush() -> None:
 
 
 def _main() -> None:
-    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
+    del sys.path[0]  # this file's folder
     server = _Server(sys.argv[1])
     for module in PRELOADED:
         with suppress(ImportError):
