@@ -226,9 +226,17 @@ def _triton_imports(path, name):
 
 @pytest.mark.parametrize("name", ["launchkit", *WITHOUT_TORCH_AND_TRITON, "launchkit.hostonly"])
 def test_importing_it_leaves_torch_and_triton_out(name):
-    code = f"import sys, {name}; print(sorted({{'torch', 'triton'}} & set(sys.modules)))"
+    assert imported_with(name, {"torch", "triton"}) == "[]"
+
+
+def test_captures_are_copied_without_polars_which_comes_with_an_extra():
+    assert imported_with("launchkit.profiling.timeline.copies", {"polars"}) == "[]"
+
+
+def imported_with(name, wanted):
+    code = f"import sys, {name}; print(sorted({wanted!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()
 
 
 def test_every_module_is_covered_by_a_direction():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         empty_table,
         table_of,
     )
-    from launchkit.profiling.timeline.nsys.tables import Progress
+    from launchkit.profiling.timeline.progress import Progress
     from launchkit.profiling.timeline.reading import read_timeline
     from launchkit.profiling.timeline.summaries import (
         api_summary,
@@ -85,7 +85,7 @@ _HOMES = {
     "suggestions": "what_if.prediction",
     "predict": "what_if.prediction",
     "Analysis": "analysis.analysis",
-    "Progress": "nsys.tables",
+    "Progress": "progress",
     "RowCounts": "counts",
     "Source": "model",
     "TABLES": "model",

@@ -2,7 +2,7 @@
 
 Times are int64 ns on one clock per timeline, whatever the capture counted in. ``TABLES`` gives the
 columns of each table; a table may have more columns behind them. A process is its pid, a thread its
-native thread id (-1 unknown). Ids (``range_id``, ``call_id``, ``gpu_id``) are row numbers: ranges and
+native thread id (``UNKNOWN`` where none is named). Ids (``range_id``, ``call_id``, ``gpu_id``) are row numbers: ranges and
 calls stand sorted by process, thread, start, end (the longer first), GPU work by process, device,
 start, end.
 """
@@ -19,6 +19,9 @@ import polars as pl
 
 from launchkit.errors import UsageError
 from launchkit.profiling.timeline.counts import RowCounts
+
+UNKNOWN = -1
+"""The process or thread of a row that names none."""
 
 Format = Literal["nsys-sqlite", "nsys-parquet", "nsys-arrow", "chrome", "launchkit", "py-spy"]
 
@@ -115,7 +118,7 @@ _ORDERS = {
 }
 _DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
-        "thread": -1,
+        "thread": UNKNOWN,
         "domain": "",
         "name": "",
         "closed": True,

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from launchkit.errors import BadDocumentError, TimelineError
+from launchkit.errors import BadDocumentError
 from launchkit.profiling import profile_file
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import Source, Timeline, table_of
-from launchkit.profiling.timeline.nsys.tables import Progress
+from launchkit.profiling.timeline.progress import Progress, silent
+from launchkit.profiling.timeline.refusing import unusable
 
 if TYPE_CHECKING:
     from launchkit.profiling.profile_schema import LaunchesPart, ProfileDocument, RangePart
@@ -41,12 +42,10 @@ def read_own(path: str | os.PathLike[str], progress: Progress | None = None) -> 
     try:
         document = profile_file.read(source)
     except BadDocumentError as error:
-        advice = "Upgrade launchkit." if error.newer else "Save the profile again."
-        raise TimelineError(source, error.reason, advice) from None
+        raise unusable(source, error, "Save the profile again.") from None
     timeline = _timeline(source, document)
-    if progress is not None:
-        rows = timeline.ranges.height + timeline.calls.height
-        progress("launches and ranges", rows, rows)
+    rows = timeline.ranges.height + timeline.calls.height
+    (progress or silent)("launches and ranges", rows, rows)
     return timeline
 
 

@@ -15,12 +15,17 @@ from launchkit.profiling import profile_file, pyspy, samples_file
 from launchkit.profiling.timeline.chrome.reader import read_chrome
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.nsys.reader import read_nsys
-from launchkit.profiling.timeline.nsys.tables import Progress
 from launchkit.profiling.timeline.own import read_own
-from launchkit.profiling.timeline.refusing import head_of, refuse, unreachable, unzipped
+from launchkit.profiling.timeline.progress import Progress
+from launchkit.profiling.timeline.refusing import (
+    head_of,
+    is_sqlite,
+    refuse,
+    unreachable,
+    unzipped,
+)
 from launchkit.profiling.timeline.sampled import read_pyspy, read_samples
 
-_SQLITE = b"SQLite format 3\0"
 _FORMATS = "an Nsight Systems export, a PyTorch trace, a launchkit profile or samples of py-spy"
 
 
@@ -29,8 +34,8 @@ def read_timeline(path: str | os.PathLike[str], progress: Progress | None = None
 
     An Nsight Systems export (SQLite, or a directory of parquet or arrow tables), a chrome trace
     (JSON, plain or gzip), a saved profile, or samples of py-spy. ``progress`` is told, after every
-    piece, what is read, how much of it so far and in all (rows or bytes). The capture is never written to. Raises TimelineError, which says
-    what to do, for whatever cannot be read.
+    piece, what is read, how much of it so far and in all (rows or bytes). The capture is never
+    written to. Raises TimelineError, which says what to do, for whatever cannot be read.
     """
     place = Path(path)
     if _is_directory(place):
@@ -41,7 +46,7 @@ def read_timeline(path: str | os.PathLike[str], progress: Progress | None = None
 
 
 def _reader(path: Path, head: bytes) -> Callable[[Path, Progress | None], Timeline]:
-    if head.startswith(_SQLITE):
+    if is_sqlite(head):
         return read_nsys
     if profile_file.is_profile(unzipped(head)):
         return read_own

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 
-from launchkit.errors import TimelineError
+from launchkit.errors import BadDocumentError, TimelineError
 
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"
@@ -24,6 +25,17 @@ def head_of(path: Path) -> bytes:
         raise unreachable(path, error) from None
 
 
+def is_sqlite(head: bytes) -> bool:
+    """Tell whether a file that begins so is an SQLite database."""
+    return head.startswith(_SQLITE)
+
+
+def unusable(path: str | os.PathLike[str], error: BadDocumentError, again: str) -> TimelineError:
+    """Return the error of a saved file that cannot be read; ``again`` says how to make one."""
+    advice = "Upgrade launchkit." if error.newer else again
+    return TimelineError(os.fspath(path), error.reason, advice)
+
+
 def unreachable(path: Path, error: Exception) -> TimelineError:
     """Return the error of a file that the system does not open."""
     reason = getattr(error, "strerror", None) or str(error)
@@ -37,7 +49,7 @@ def refuse(path: Path, head: bytes) -> None:
     name, suffix = str(path), path.suffix.lower()
     if not head:
         raise TimelineError(name, "it is empty", "Export or record the capture again.")
-    if suffix in _REPORTS and not head.startswith(_SQLITE):
+    if suffix in _REPORTS and not is_sqlite(head):
         raise TimelineError(
             name, "it is a report of Nsight Systems, not an export", f"{_EXPORT} {name}"
         )
@@ -54,7 +66,7 @@ def refuse(path: Path, head: bytes) -> None:
 
 
 def _refuse_content(name: str, head: bytes) -> None:
-    if head.startswith(_GZIP) and unzipped(head).startswith(_SQLITE):
+    if head.startswith(_GZIP) and is_sqlite(unzipped(head)):
         raise TimelineError(name, "it is a compressed export", f"Unpack it first: gunzip {name}")
     if head.startswith((b"PAR1", b"ARROW1")):
         advice = "Give the directory that nsys export -t parquetdir made."

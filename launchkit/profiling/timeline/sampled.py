@@ -1,4 +1,4 @@
-"""Sampled Python stacks as timelines: files of ``launchkit profile --py-spy`` and py-spy's own."""
+"""Sampled Python stacks as timelines: of ``launchkit profile --py-spy`` and py-spy. Above the model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from launchkit.errors import BadDocumentError, TimelineError
+from launchkit.errors import BadDocumentError
 from launchkit.profiling import pyspy, samples_file
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import Source, Timeline, table_of
-from launchkit.profiling.timeline.nsys.tables import Progress
+from launchkit.profiling.timeline.progress import Progress, silent
+from launchkit.profiling.timeline.refusing import unusable
 
 if TYPE_CHECKING:
     from launchkit.profiling.samples_schema import SamplesDocument
@@ -27,19 +28,17 @@ def read_samples(path: Path, progress: Progress | None = None) -> Timeline:
     """Return the timeline of a file that ``launchkit profile --py-spy`` wrote.
 
     ``samples`` are on the clock of ``ranges``, whose times must not be taken for more than
-    telling which samples are in them: the sampler was in the way. ``seen_ns`` of a sample is when its stack
-    was certainly seen: at ``time_ns`` it had not been seen to change. Raises TimelineError for a file
-    that cannot be used.
+    telling which samples are in them: the sampler was in the way. ``seen_ns`` of a sample is when
+    its stack was certainly seen: at ``time_ns`` it had not been seen to change. Raises TimelineError
+    for a file that cannot be used.
     """
     source = str(path)
     try:
         document = samples_file.read(path)
     except BadDocumentError as error:
-        advice = "Upgrade launchkit." if error.newer else "Sample again."
-        raise TimelineError(source, error.reason, advice) from None
+        raise unusable(source, error, "Sample again.") from None
     timeline = _timeline(source, document)
-    if progress is not None:
-        progress("samples", timeline.samples.height, timeline.samples.height)
+    (progress or silent)("samples", timeline.samples.height, timeline.samples.height)
     return timeline
 
 
@@ -165,8 +164,7 @@ def read_pyspy(path: Path, progress: Progress | None = None) -> Timeline:
         used=stacks.read - dropped.total(),
         dropped=dropped,
     )
-    if progress is not None:
-        progress("samples", len(rows), len(rows))
+    (progress or silent)("samples", len(rows), len(rows))
     warnings = ["a file of py-spy alone has no ranges: launchkit profile --py-spy records them"]
     if stacks.form == "chrometrace":
         warnings.append("its number of samples is taken from their times, for 100 a second")

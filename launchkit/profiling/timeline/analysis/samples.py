@@ -16,8 +16,6 @@ from launchkit.profiling.timeline.analysis.nesting import Nesting, innermost_at,
 from launchkit.profiling.timeline.model import Timeline, empty_table
 
 CONFIDENCE = 0.95
-OUTSIDE = None
-"""The range of what is in none."""
 
 _PLACE = ("domain", "range")
 _EMPTY = {"domain": pl.String, "range": pl.String, "name": pl.String, "count": pl.UInt32,

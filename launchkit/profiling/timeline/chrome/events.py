@@ -9,6 +9,8 @@ from typing import Any
 from launchkit import jsonio
 from launchkit.errors import TimelineError
 
+TRACE_ADVICE = "Give a trace as torch.profiler or Chrome exports it."
+
 MAX_VALUE_CHARACTERS = 64 << 20
 """Of one event, or of one member beside the events: what is longer is refused."""
 
@@ -25,7 +27,8 @@ class TraceEvents:
 
     ``members`` are the other members of the object. ``malformed`` counts events that are no JSON
     and were skipped. ``truncated`` tells whether the file ends within its JSON, ``more`` whether
-    something stands behind it, ``bare`` whether it is the list alone. Memory is bounded by the longest event. Raises TimelineError for what is no trace.
+    something stands behind it, ``bare`` whether it is the list alone. Memory is bounded by the
+    longest event. Raises TimelineError for what is no trace.
     """
 
     def __init__(self, path: str, pieces: Iterator[str]) -> None:
@@ -50,9 +53,7 @@ class TraceEvents:
         elif start == "{":
             yield from self._of_object()
         else:
-            raise TimelineError(
-                self._path, "it is not JSON", "Give a trace as torch.profiler or Chrome exports it."
-            )
+            raise TimelineError(self._path, "it is not JSON", TRACE_ADVICE)
         self.more = bool(self._peek())
         # To its end, since the pieces say what is wrong with the file when they end.
         for _ in self._pieces:
@@ -76,11 +77,8 @@ class TraceEvents:
                 break
         self._at += following == "}"
         if not found:
-            raise TimelineError(
-                self._path,
-                "it is JSON, but has no list traceEvents",
-                "Give a trace as torch.profiler or Chrome exports it.",
-            )
+            reason = "it is JSON, but has no list traceEvents"
+            raise TimelineError(self._path, reason, TRACE_ADVICE)
 
     def _member_name(self) -> str | None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-UNKNOWN = -1
+from launchkit.profiling.timeline.model import UNKNOWN
 
 
 def with_owners(gpu: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:

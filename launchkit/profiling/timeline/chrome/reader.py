@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from launchkit.errors import TimelineError
-from launchkit.profiling.timeline.chrome.events import TraceEvents
+from launchkit.profiling.timeline.chrome.events import TRACE_ADVICE, TraceEvents
 from launchkit.profiling.timeline.chrome.halves import pair_halves
 from launchkit.profiling.timeline.chrome.owners import at_home, with_owners
 from launchkit.profiling.timeline.chrome.rows import Rows
@@ -17,10 +17,8 @@ from launchkit.profiling.timeline.chrome.text import pieces
 from launchkit.profiling.timeline.chrome.values import integer, text
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import GPU_KINDS, Source, Timeline, table_of
-from launchkit.profiling.timeline.nsys.tables import Progress
 from launchkit.profiling.timeline.partners import with_partners
-
-_ADVICE = "Give a trace as torch.profiler or Chrome exports it."
+from launchkit.profiling.timeline.progress import Progress
 
 # Times above this are ns of UTC (2001 and later), others those of a clock that began elsewhere.
 _UTC_NS = 10**18
@@ -40,7 +38,7 @@ def read_chrome(path: str | os.PathLike[str], progress: Progress | None = None) 
     for event in events:
         rows.add(event)
     if events.bare and not rows.recognised:
-        raise TimelineError(source, "it is a JSON list, but not of trace events", _ADVICE)
+        raise TimelineError(source, "it is a JSON list, but not of trace events", TRACE_ADVICE)
     pair_halves(rows)
     if events.truncated:
         warnings.append("the file ends within its JSON: it was cut off, and events are missing")

@@ -15,7 +15,6 @@ from launchkit.profiling.timeline.chrome.values import (
     OVERHEAD,
     ROLES,
     arguments,
-    call_name,
     gpu_kind,
     integer,
     nanoseconds,
@@ -23,10 +22,8 @@ from launchkit.profiling.timeline.chrome.values import (
     short_kernel_name,
     text,
 )
-from launchkit.profiling.timeline.vocabulary import call_kind, call_layer
-
-UNKNOWN = -1
-"""Process or thread of an event that names none."""
+from launchkit.profiling.timeline.model import UNKNOWN
+from launchkit.profiling.timeline.vocabulary import api_name, call_kind, call_layer
 
 # Kineto's ranges are on one stack a thread; Python's frames may cross them.
 _DOMAINS = {"python_function": "python"}
@@ -145,7 +142,7 @@ class Rows:
         )
 
     def _call(self, event: Mapping[str, Any], category: str, start_ns: int, length_ns: int) -> None:
-        name = call_name(text(event.get("name")))
+        name = api_name(text(event.get("name")))
         layer = "driver" if "driver" in category else call_layer(name)
         correlation = integer(arguments(event).get("correlation"))
         self.calls.add(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import os
 import stat
 import zlib
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from launchkit.errors import TimelineError
-from launchkit.profiling.timeline.nsys.tables import Progress
+from launchkit.profiling.timeline.progress import Progress
 
 Warn = Callable[[str], None]
 
@@ -113,18 +114,13 @@ def _decoded(data: Iterator[bytes], warn: Warn) -> Iterator[str]:
     encoding = _encoding(head)
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     replaced = 0
-    for piece in (head, *data) if len(head) < 4 else _chained(head, data):
+    for piece in itertools.chain((head,), data):
         text = decoder.decode(piece)
         replaced += text.count("\ufffd")
         yield text
     yield decoder.decode(b"", final=True)
     if replaced:
         warn(f"{replaced} characters are not {encoding}: they stand as \ufffd")
-
-
-def _chained(head: bytes, data: Iterator[bytes]) -> Iterator[bytes]:
-    yield head
-    yield from data
 
 
 def _encoding(head: bytes) -> str:

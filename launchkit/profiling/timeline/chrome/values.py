@@ -9,8 +9,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
-from launchkit.profiling.timeline.vocabulary import api_name
-
 _MOST_NS = 2**62
 
 HOST, CALL, GPU, OVERHEAD = "host", "call", "gpu", "overhead"
@@ -109,12 +107,6 @@ def text(value: object) -> str:
         return ""
     made = value if isinstance(value, str) else str(value)
     return made if made.isascii() else made.encode("utf-8", "replace").decode()
-
-
-@lru_cache(maxsize=4096)
-def call_name(name: str) -> str:
-    """Return an API call's name without its version."""
-    return api_name(name)
 
 
 @lru_cache(maxsize=16384)

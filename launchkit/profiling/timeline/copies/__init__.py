@@ -5,16 +5,15 @@ Above the copies of each format. Needs nothing but the standard library and orjs
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from launchkit.errors import TimelineError
 from launchkit.profiling import profile_file, pyspy, samples_file
-from launchkit.profiling.timeline.copies.export_rewriting import is_sqlite
 from launchkit.profiling.timeline.copies.export_scrubbing import scrub_export
 from launchkit.profiling.timeline.copies.export_slicing import range_bounds, slice_export
+from launchkit.profiling.timeline.copies.files import AnyPath
 from launchkit.profiling.timeline.copies.profiles import (
     profile_range_bounds,
     scrub_profile,
@@ -23,12 +22,10 @@ from launchkit.profiling.timeline.copies.profiles import (
 from launchkit.profiling.timeline.copies.trace_scrubbing import scrub_trace
 from launchkit.profiling.timeline.copies.trace_slicing import slice_trace, trace_range_bounds
 from launchkit.profiling.timeline.counts import RowCounts
-from launchkit.profiling.timeline.refusing import head_of, refuse, unzipped
-
-_Path: TypeAlias = str | os.PathLike[str]
+from launchkit.profiling.timeline.refusing import head_of, is_sqlite, refuse, unzipped
 
 
-def scrub_capture(path: _Path, output: _Path) -> RowCounts:
+def scrub_capture(path: AnyPath, output: AnyPath) -> RowCounts:
     """Write a copy of an SQLite export, a chrome trace or a saved profile that can be shared.
 
     See ``scrub_export``, ``scrub_trace`` and ``scrub_profile``. Raises TimelineError for anything
@@ -37,7 +34,7 @@ def scrub_capture(path: _Path, output: _Path) -> RowCounts:
     return _FORMATS[_kind(path)].scrub(path, output)
 
 
-def slice_capture(path: _Path, output: _Path, start_ns: int, end_ns: int) -> RowCounts:
+def slice_capture(path: AnyPath, output: AnyPath, start_ns: int, end_ns: int) -> RowCounts:
     """Write what an SQLite export, a chrome trace or a saved profile holds of some time.
 
     From ``start_ns`` to ``end_ns``; see ``slice_export``, ``slice_trace`` and ``slice_profile``.
@@ -46,7 +43,7 @@ def slice_capture(path: _Path, output: _Path, start_ns: int, end_ns: int) -> Row
     return _FORMATS[_kind(path)].cut(path, output, start_ns, end_ns)
 
 
-def bounds_of_range(path: _Path, name: str, occurrence: int = 1) -> tuple[int, int]:
+def bounds_of_range(path: AnyPath, name: str, occurrence: int = 1) -> tuple[int, int]:
     """Return start and end, in ns, of the ``occurrence``-th range of this name in a capture.
 
     Raises UsageError where there is none, TimelineError for what is none of the three.
@@ -55,9 +52,9 @@ def bounds_of_range(path: _Path, name: str, occurrence: int = 1) -> tuple[int, i
 
 
 class _Format(NamedTuple):
-    scrub: Callable[[_Path, _Path], RowCounts]
-    cut: Callable[[_Path, _Path, int, int], RowCounts]
-    bounds: Callable[[_Path, str, int], tuple[int, int]]
+    scrub: Callable[[AnyPath, AnyPath], RowCounts]
+    cut: Callable[[AnyPath, AnyPath, int, int], RowCounts]
+    bounds: Callable[[AnyPath, str, int], tuple[int, int]]
 
 
 _FORMATS = {
@@ -67,7 +64,7 @@ _FORMATS = {
 }
 
 
-def _kind(path: _Path) -> str:
+def _kind(path: AnyPath) -> str:
     place = Path(path)
     if not place.is_file():
         place.stat()
@@ -76,7 +73,7 @@ def _kind(path: _Path) -> str:
     head = head_of(place)
     refuse(place, head)
     start = unzipped(head)
-    if is_sqlite(place):
+    if is_sqlite(head):
         return "export"
     if place.suffix == ".sqlite":
         advice = "Export it: nsys export --type sqlite CAPTURE.nsys-rep."

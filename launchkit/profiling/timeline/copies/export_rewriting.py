@@ -6,19 +6,24 @@ a deletion would leave it in free pages. It takes the place of the output as a w
 
 from __future__ import annotations
 
-import difflib
 import os
-import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
-from launchkit.errors import TimelineError, UsageError
+from launchkit.errors import TimelineError
+from launchkit.profiling.timeline.copies.files import AnyPath, replacing
+from launchkit.profiling.timeline.nsys.sqlite_files import (
+    lenient_text,
+    pending_log,
+    plain_name,
+    quoted,
+    uri,
+)
+from launchkit.profiling.timeline.refusing import head_of, is_sqlite
 
-_MAGIC = b"SQLite format 3\0"
 _TYPES = ("INTEGER", "REAL", "TEXT", "BLOB")
 _EXPORT_ADVICE = "Export the capture again: nsys export --type sqlite CAPTURE.nsys-rep."
 
@@ -33,23 +38,7 @@ class Table:
     @property
     def base(self) -> str:
         """The name without the ``_V2`` that some exports append."""
-        head, _, tail = self.name.rpartition("_V")
-        return head if head and tail.isdigit() else self.name
-
-
-def quoted(name: str) -> str:
-    """Return ``name`` as SQL writes the name of a table or column."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def is_sqlite(path: str | os.PathLike[str]) -> bool:
-    """Tell by its first bytes whether a file is an SQLite database."""
-    with open(path, "rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
-
-
-def _lenient(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+        return plain_name(self.name)[0]
 
 
 class Rewriting:
@@ -58,7 +47,7 @@ class Rewriting:
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self.path = path
         self.connection = connection
-        self.connection.text_factory = _lenient
+        self.connection.text_factory = lenient_text
         self.tables = tuple(self._tables())
 
     def _tables(self) -> Iterator[Table]:
@@ -113,28 +102,22 @@ class Rewriting:
 
 
 @contextmanager
-def rewriting(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> Iterator[Rewriting]:
+def rewriting(path: AnyPath, output: AnyPath) -> Iterator[Rewriting]:
     """Open an export and a copy that takes the place of ``output`` when the block ends well.
 
     Raises TimelineError for what is no SQLite database or a damaged one, UsageError where the
     output is the capture itself, OSError where the system refuses.
     """
-    source, target = Path(path), Path(os.path.realpath(output))
-    check_output(source, target)
-    part = target.with_name(f".launchkit-{secrets.token_hex(8)}.part")
-    # Made by us first: SQLite's own message for a directory that takes no file names nothing.
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-    try:
-        with reading(source, _uri(part, "rw")) as copy:
+    with replacing(path, output) as part:
+        # Made by us first: SQLite's own message for a directory that takes no file names nothing.
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        with reading(path, uri(part, "mode=rw")) as copy:
             yield copy
             copy.connection.commit()
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager
-def reading(path: str | os.PathLike[str], main: str = ":memory:") -> Iterator[Rewriting]:
+def reading(path: AnyPath, main: str = ":memory:") -> Iterator[Rewriting]:
     """Open an export to read from, without a copy; raises as ``rewriting`` does."""
     source = Path(path)
     _check_source(source)
@@ -152,63 +135,27 @@ def reading(path: str | os.PathLike[str], main: str = ":memory:") -> Iterator[Re
         ) from error
 
 
-def occurrence_of(
-    source: str, name: str, occurrence: int, found: Sequence[tuple[int, int]], names: Iterable[str]
-) -> tuple[int, int]:
-    """Return the ``occurrence``-th of the bounds ``found`` of a range, from 1 on.
-
-    Raises UsageError where there is none, with those of ``names`` that are like ``name``.
-    """
-    if 0 < occurrence <= len(found):
-        return found[occurrence - 1]
-    near = [] if found else difflib.get_close_matches(name, set(names), n=3)
-    other = f"such as {', '.join(map(repr, near))}" if near else "or number, or the slice's times"
-    raise UsageError(
-        f"{source} has {len(found)} ranges {name!r} that were closed, and number {occurrence} was "
-        f"asked for. Give another name, {other}.",
-        name=name,
-        occurrence=occurrence,
-        found=len(found),
-        near=near,
-    )
-
-
-def check_output(source: Path, target: Path) -> None:
-    """Refuse to write over the capture itself. Raises UsageError, or OSError where it is missing."""
-    source.stat()
-    with suppress(FileNotFoundError):
-        if os.path.samefile(source, target):
-            raise UsageError(
-                f"{target} is the capture itself, which is never written to. Give another file.",
-                output=str(target),
-            )
-
-
 def _connected(source: Path, main: str) -> sqlite3.Connection:
     connection = sqlite3.connect(main, uri=True)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("ATTACH ? AS capture", (_uri(source, "ro") + "&immutable=1",))
+        connection.execute("ATTACH ? AS capture", (uri(source, "mode=ro&immutable=1"),))
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _uri(path: Path, mode: str) -> str:
-    return f"file:{quote(str(path.absolute()))}?mode={mode}"
-
-
 def _check_source(source: Path) -> None:
     if not source.is_file():
         source.stat()
         raise TimelineError(str(source), "it is no regular file", _EXPORT_ADVICE)
-    if not is_sqlite(source):
+    if not is_sqlite(head_of(source)):
         raise TimelineError(str(source), "it is no SQLite database", _EXPORT_ADVICE)
-    log = source.with_name(source.name + "-wal")
-    if log.exists() and log.stat().st_size:
+    log = pending_log(source)
+    if log is not None:
         raise TimelineError(
             str(source),
             f"{log.name} holds changes that are not in it yet",

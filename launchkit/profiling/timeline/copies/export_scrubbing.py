@@ -6,13 +6,14 @@ it is known: of the tables below every number, and of texts those that are named
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from launchkit.profiling.timeline.copies.export_rewriting import Rewriting, Table, quoted, rewriting
+from launchkit.profiling.timeline.copies.export_rewriting import Rewriting, Table, rewriting
+from launchkit.profiling.timeline.copies.files import AnyPath
 from launchkit.profiling.timeline.copies.scrubbed_text import Cleaner, file_name, without_paths
 from launchkit.profiling.timeline.counts import RowCounts
+from launchkit.profiling.timeline.nsys.sqlite_files import quoted
 
 _PROCESS_MASK = ~0xFFFFFF
 """Of a global thread id, what its process shares (as a signed 64-bit number)."""
@@ -83,7 +84,7 @@ _SECRETS = (
 )  # fmt: skip
 
 
-def scrub_export(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> RowCounts:
+def scrub_export(path: AnyPath, output: AnyPath) -> RowCounts:
     """Write a copy of the SQLite export ``path`` that says nothing of the machine to ``output``.
 
     Left out are environment, command line, hosts, users, paths, identities of GPUs, processes

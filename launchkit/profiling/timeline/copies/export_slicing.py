@@ -6,20 +6,23 @@ busy GPU would look idle. The clock stays that of the capture.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 
-from launchkit.errors import UsageError
 from launchkit.profiling.timeline.copies.export_rewriting import (
     Rewriting,
     Table,
-    occurrence_of,
-    quoted,
     reading,
     rewriting,
 )
+from launchkit.profiling.timeline.copies.files import (
+    OUTSIDE,
+    AnyPath,
+    check_window,
+    occurrence_of,
+)
 from launchkit.profiling.timeline.counts import RowCounts
+from launchkit.profiling.timeline.nsys.sqlite_files import quoted
 
 _RANGES = (59, 60, 70, 71)
 _DEFINITIONS = (33, 39, 75, 76)
@@ -32,28 +35,21 @@ _META = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """Tables that say what a file is an export of."""
 
 
-def slice_export(
-    path: str | os.PathLike[str], output: str | os.PathLike[str], start_ns: int, end_ns: int
-) -> RowCounts:
+def slice_export(path: AnyPath, output: AnyPath, start_ns: int, end_ns: int) -> RowCounts:
     """Write what the SQLite export ``path`` holds from ``start_ns`` to ``end_ns`` to ``output``.
 
     Times are on the capture's own clock. Returns the rows read, used, dropped since they lie
     outside, and clipped. Raises UsageError for an end that is not after its start, TimelineError
     for what cannot be read as an export.
     """
-    if start_ns >= end_ns:
-        raise UsageError(
-            f"the slice from {start_ns} ns to {end_ns} ns is empty. Give an end after its start.",
-            start_ns=start_ns,
-            end_ns=end_ns,
-        )
+    check_window(start_ns, end_ns)
     counts = RowCounts()
     with rewriting(path, output) as copy:
         _Slicing(copy, counts, {"start": start_ns, "end": end_ns}).run()
     return counts
 
 
-def range_bounds(path: str | os.PathLike[str], name: str, occurrence: int = 1) -> tuple[int, int]:
+def range_bounds(path: AnyPath, name: str, occurrence: int = 1) -> tuple[int, int]:
     """Return start and end, in ns, of the ``occurrence``-th range of this name in an SQLite export.
 
     Raises UsageError where there is none, TimelineError for what cannot be read as an export.
@@ -113,7 +109,7 @@ class _Slicing:
         if {"start", "end"} <= columns.keys():
             self._clip(table)
         elif "timestamp" in columns and table.base != "DIAGNOSTIC_EVENT":
-            self._keep(table, {}, 'row."timestamp" BETWEEN :start AND :end', "outside the slice")
+            self._keep(table, {}, 'row."timestamp" BETWEEN :start AND :end', OUTSIDE)
         else:
             self._keep(table, {}, "1", "")
 
@@ -134,7 +130,7 @@ class _Slicing:
             'ELSE row."end" END',
         }
         where = f"({definition}) OR ({inside}) OR ({open_range})"
-        self._keep(table, clipped, where, "outside the slice")
+        self._keep(table, clipped, where, OUTSIDE)
         for edge, crosses in (("start", f"{start} < :start"), ("end", f"{end} > :end")):
             rows = self._copy.count(
                 f"SELECT count(*) FROM capture.{quoted(table.name)} AS row "

@@ -7,27 +7,31 @@ threads hold of the machine goes. In a slice stands what was kept singly, since 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from launchkit.errors import BadDocumentError, TimelineError, UsageError
+from launchkit.errors import BadDocumentError
 from launchkit.profiling import profile_file
-from launchkit.profiling.timeline.copies.export_rewriting import check_output, occurrence_of
+from launchkit.profiling.timeline.copies.files import (
+    OUTSIDE,
+    AnyPath,
+    Window,
+    check_window,
+    occurrence_of,
+    replacing,
+)
 from launchkit.profiling.timeline.copies.scrubbed_text import Cleaner
 from launchkit.profiling.timeline.counts import RowCounts
+from launchkit.profiling.timeline.refusing import unusable
 
 if TYPE_CHECKING:
     from launchkit.profiling.profile_schema import LaunchesPart, ProfileDocument, RangePart
 
-_Path: TypeAlias = str | os.PathLike[str]
 _NAMES = ("name", "kernel", "op")
-_OUTSIDE = "outside the slice"
 _TOTALS = "kept as totals only"
 
 
-def scrub_profile(path: _Path, output: _Path) -> RowCounts:
+def scrub_profile(path: AnyPath, output: AnyPath) -> RowCounts:
     """Write a copy of a saved profile to ``output``, whose names hold no path, address or host.
 
     Raises TimelineError for what is no profile.
@@ -48,24 +52,19 @@ def scrub_profile(path: _Path, output: _Path) -> RowCounts:
     return counts
 
 
-def slice_profile(path: _Path, output: _Path, start_ns: int, end_ns: int) -> RowCounts:
+def slice_profile(path: AnyPath, output: AnyPath, start_ns: int, end_ns: int) -> RowCounts:
     """Write what a saved profile holds singly from ``start_ns`` to ``end_ns`` to ``output``.
 
     Time 0 is the recording's start, also in the copy. Raises UsageError for an end that is not
     after its start, TimelineError for what is no profile.
     """
-    if start_ns >= end_ns:
-        raise UsageError(
-            f"the slice from {start_ns} ns to {end_ns} ns is empty. Give an end after its start.",
-            start_ns=start_ns,
-            end_ns=end_ns,
-        )
+    check_window(start_ns, end_ns)
     document, counts = _read(path), RowCounts()
     _write(path, output, _Slice(document, start_ns, end_ns, counts).members())
     return counts
 
 
-def profile_range_bounds(path: _Path, name: str, occurrence: int = 1) -> tuple[int, int]:
+def profile_range_bounds(path: AnyPath, name: str, occurrence: int = 1) -> tuple[int, int]:
     """Return start and end, in ns, of the ``occurrence``-th visit of this range in a profile.
 
     Raises UsageError where there is none, TimelineError for what is no profile.
@@ -83,24 +82,16 @@ def profile_range_bounds(path: _Path, name: str, occurrence: int = 1) -> tuple[i
     return occurrence_of(os.fspath(path), name, occurrence, found, names)
 
 
-def _read(path: _Path) -> ProfileDocument:
+def _read(path: AnyPath) -> ProfileDocument:
     try:
         return profile_file.read(path)
     except BadDocumentError as error:
-        advice = "Upgrade launchkit." if error.newer else "Save the profile again."
-        raise TimelineError(os.fspath(path), error.reason, advice) from None
+        raise unusable(path, error, "Save the profile again.") from None
 
 
-def _write(path: _Path, output: _Path, members: Mapping[str, Any]) -> None:
-    target = Path(os.path.realpath(output))
-    check_output(Path(path), target)
-    # With the output's own ending, which decides whether it is compressed.
-    part = target.with_name(f".launchkit-{secrets.token_hex(8)}.part{target.suffix}")
-    try:
+def _write(path: AnyPath, output: AnyPath, members: Mapping[str, Any]) -> None:
+    with replacing(path, output) as part:
         profile_file.write(part, dict(members))
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _visits(part: RangePart) -> list[tuple[int, int]]:
@@ -117,7 +108,7 @@ class _Slice:
     ) -> None:
         self._document = document
         self._zero_ns = document.process.start_ns
-        self._edges = self._zero_ns + start_ns, self._zero_ns + end_ns
+        self._window = Window(self._zero_ns + start_ns, self._zero_ns + end_ns)
         self._counts = counts
         self._threads = [
             {**thread.model_dump(), "launches": 0, "failed": 0, "total_ns": 0.0}
@@ -140,14 +131,9 @@ class _Slice:
             found["host_only_launches"] = sum(each["launches"] for each in self._threads)
         return found
 
-    def _clipped(self, start: int, end: int) -> tuple[int, int] | None:
-        low, high = self._edges
-        inside = (start < high and end > low) or (start == end and low <= start <= high)
-        return (max(start, low), min(end, high)) if inside else None
-
     def _count(self, table: str, part: RangePart | LaunchesPart, made: int, kept: int) -> None:
         singly = len(part.thread)
-        dropped = {_TOTALS: made - singly, _OUTSIDE: singly - kept}
+        dropped = {_TOTALS: made - singly, OUTSIDE: singly - kept}
         self._counts.add(table, read=made, used=kept, dropped=dropped)
 
     def _ranges(self) -> list[dict[str, Any]]:
@@ -165,7 +151,7 @@ class _Slice:
         rows = []
         recorder = part.recorder_ns or [0] * len(part.thread)
         for (start, end), own, thread in zip(_visits(part), recorder, part.thread, strict=True):
-            edges = self._clipped(start, end)
+            edges = self._window.clipped(start, end)
             if edges is not None:
                 length = edges[1] - edges[0]
                 own = max(0, own) * length // max(1, end - start)
@@ -181,7 +167,7 @@ class _Slice:
         places: list[int] = []
         columns = zip(part.started_ns, part.each_ns, part.thread, part.phase_at, strict=True)
         for start, length, thread, place in columns:
-            edges = self._clipped(start, start + max(0, length))
+            edges = self._window.clipped(start, start + max(0, length))
             if edges is None:
                 continue
             whole = edges == (start, start + length)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -15,7 +14,7 @@ from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.profiling.timeline.chrome.events import TraceEvents
 from launchkit.profiling.timeline.chrome.text import pieces
-from launchkit.profiling.timeline.copies.export_rewriting import check_output
+from launchkit.profiling.timeline.copies.files import AnyPath, replacing
 from launchkit.profiling.timeline.counts import RowCounts
 
 Event = dict[str, Any]
@@ -27,8 +26,8 @@ _DEEPEST = 100
 
 
 def copy_trace(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    path: AnyPath,
+    output: AnyPath,
     counts: RowCounts,
     events: Callable[[Iterator[Any]], Iterable[Event]],
     members: Callable[[Members], Members],
@@ -37,10 +36,9 @@ def copy_trace(
 
     The output is replaced as a whole, or not at all. Raises TimelineError for what is no trace.
     """
-    source, target = os.fspath(path), Path(os.path.realpath(output))
-    check_output(Path(source), target)
+    source = os.fspath(path)
     trace = TraceEvents(source, pieces(source, lambda _: None))
-    with _replacing(target) as file:
+    with replacing(source, output) as part, _opened(part) as file:
         file.write(b'{"traceEvents":[\n')
         made, separator = iter(events(iter(trace))), b""
         while batch := list(islice(made, _BATCH)):
@@ -76,7 +74,7 @@ def _sound(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def events_of(path: str | os.PathLike[str]) -> Iterator[Event]:
+def events_of(path: AnyPath) -> Iterator[Event]:
     """Yield the events of a trace that are objects."""
     source = os.fspath(path)
     for event in TraceEvents(source, pieces(source, lambda _: None)):
@@ -85,15 +83,10 @@ def events_of(path: str | os.PathLike[str]) -> Iterator[Event]:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    part = target.with_name(f".launchkit-{secrets.token_hex(8)}.part")
-    try:
-        with part.open("xb") as file:
-            if target.suffix == ".gz":
-                with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
-                    yield packed  # type: ignore[misc]
-            else:
-                yield file
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+def _opened(part: Path) -> Iterator[IO[bytes]]:
+    with part.open("xb") as file:
+        if part.suffix == ".gz":
+            with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
+                yield packed  # type: ignore[misc]
+        else:
+            yield file

@@ -5,11 +5,11 @@ As with exports it says what to keep: times, ids and other numbers, names, and f
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
+from launchkit.profiling.timeline.copies.files import AnyPath
 from launchkit.profiling.timeline.copies.scrubbed_text import Cleaner, file_name
 from launchkit.profiling.timeline.copies.trace_rewriting import TABLE, Event, Members, copy_trace
 from launchkit.profiling.timeline.counts import RowCounts
@@ -24,7 +24,7 @@ _DEVICE_TEXTS = ("name",)
 _MOST = 2**63
 
 
-def scrub_trace(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> RowCounts:
+def scrub_trace(path: AnyPath, output: AnyPath) -> RowCounts:
     """Write a copy of the chrome trace ``path`` that says nothing of the machine to ``output``.
 
     Kept are phases, categories, times, ids, names without paths, addresses and hosts, and numbers

@@ -8,19 +8,22 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from launchkit.errors import TimelineError, UsageError
+from launchkit.errors import TimelineError
 from launchkit.profiling.timeline.chrome.values import nanoseconds
-from launchkit.profiling.timeline.copies.export_rewriting import occurrence_of
+from launchkit.profiling.timeline.copies.files import (
+    OUTSIDE,
+    AnyPath,
+    Window,
+    check_window,
+    occurrence_of,
+)
 from launchkit.profiling.timeline.copies.trace_rewriting import TABLE, Event, copy_trace, events_of
 from launchkit.profiling.timeline.counts import RowCounts
 
 _SPANS = ("X", "B", "b")
-_Window = tuple[int, int]
 
 
-def slice_trace(
-    path: str | os.PathLike[str], output: str | os.PathLike[str], start_ns: int, end_ns: int
-) -> RowCounts:
+def slice_trace(path: AnyPath, output: AnyPath, start_ns: int, end_ns: int) -> RowCounts:
     """Write what the chrome trace ``path`` holds from ``start_ns`` to ``end_ns`` to ``output``.
 
     Time 0 is the first event with a duration, as in reports; the copy keeps the trace's own times. A
@@ -28,23 +31,16 @@ def slice_trace(
     clipped. Raises UsageError for an end that is not after its start, TimelineError for what is
     no trace.
     """
-    if start_ns >= end_ns:
-        raise UsageError(
-            f"the slice from {start_ns} ns to {end_ns} ns is empty. Give an end after its start.",
-            start_ns=start_ns,
-            end_ns=end_ns,
-        )
+    check_window(start_ns, end_ns)
     first_ns, counts = _first_ns(path), RowCounts()
-    slicing = _TraceSlicing((first_ns + start_ns, first_ns + end_ns))
+    slicing = _TraceSlicing(Window(first_ns + start_ns, first_ns + end_ns))
     copy_trace(path, output, counts, slicing.events, dict)
     counts.add(TABLE, read=slicing.read, used=slicing.used, dropped=slicing.dropped,
                noted=slicing.noted)  # fmt: skip
     return counts
 
 
-def trace_range_bounds(
-    path: str | os.PathLike[str], name: str, occurrence: int = 1
-) -> tuple[int, int]:
+def trace_range_bounds(path: AnyPath, name: str, occurrence: int = 1) -> tuple[int, int]:
     """Return start and end, in ns, of the ``occurrence``-th complete event of this name on the host.
 
     Raises UsageError where there is none, TimelineError for what is no trace.
@@ -62,7 +58,7 @@ def trace_range_bounds(
     return start - first_ns, end - first_ns
 
 
-def _first_ns(path: str | os.PathLike[str]) -> int:
+def _first_ns(path: AnyPath) -> int:
     times = (nanoseconds(event.get("ts")) for event in events_of(path) if event.get("ph") in _SPANS)
     first = min((at for at in times if at is not None), default=None)
     if first is None:
@@ -71,7 +67,7 @@ def _first_ns(path: str | os.PathLike[str]) -> int:
     return first
 
 
-def _span(event: Mapping[str, Any]) -> _Window | None:
+def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
     start, lasted = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
     if event.get("ph") != "X" or start is None or lasted is None or lasted < 0:
         return None
@@ -81,8 +77,8 @@ def _span(event: Mapping[str, Any]) -> _Window | None:
 class _TraceSlicing:
     """One walk over the events; ``window`` is on the trace's own clock."""
 
-    def __init__(self, window: _Window) -> None:
-        self._start, self._end = window
+    def __init__(self, window: Window) -> None:
+        self._window = window
         self._open: dict[tuple[Any, ...], list[Event]] = {}
         self.read = self.used = 0
         self.dropped: Counter[str] = Counter()
@@ -111,10 +107,10 @@ class _TraceSlicing:
             yield from self._clipped(event, *span)
         elif phase in ("B", "E"):
             yield from self._half(event, at)
-        elif self._start <= at <= self._end:
+        elif self._window.clipped(at, at):
             yield from self._kept(event)
         else:
-            self.dropped["outside the slice"] += 1
+            self.dropped[OUTSIDE] += 1
 
     def _half(self, event: Event, at: int) -> Iterator[Event]:
         lane = (str(event.get("pid")), str(event.get("tid")))
@@ -129,23 +125,22 @@ class _TraceSlicing:
             yield from self._clipped(whole, nanoseconds(begun["ts"]) or 0, at, rows=2)
 
     def _clipped(self, event: Event, start: int, end: int, rows: int = 1) -> Iterator[Event]:
-        inside = start < self._end and end > self._start
-        if not inside and not (start == end and self._start <= start <= self._end):
-            self.dropped["outside the slice"] += rows
+        edges = self._window.clipped(start, end)
+        if edges is None:
+            self.dropped[OUTSIDE] += rows
             return
-        edges = max(start, self._start), min(end, self._end)
         if edges != (start, end) or "dur" not in event:
             event = {**event, "ts": _us(edges[0]), "dur": _us(edges[1] - edges[0])}
-        self.noted["clipped at the slice's start"] += start < self._start
-        self.noted["clipped at the slice's end"] += end > self._end
+        self.noted["clipped at the slice's start"] += start < self._window.start_ns
+        self.noted["clipped at the slice's end"] += end > self._window.end_ns
         yield from self._kept(event, rows)
 
     def _unended(self, event: Event) -> Iterator[Event]:
         at = nanoseconds(event["ts"]) or 0
-        if at < self._end:
-            yield from self._kept({**event, "ts": _us(max(at, self._start))})
+        if at < self._window.end_ns:
+            yield from self._kept({**event, "ts": _us(max(at, self._window.start_ns))})
         else:
-            self.dropped["outside the slice"] += 1
+            self.dropped[OUTSIDE] += 1
 
     def _kept(self, event: Event, rows: int = 1) -> Iterator[Event]:
         self.used += rows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from launchkit.profiling.timeline.model import CALL_KINDS, CALL_LAYERS
+from launchkit.profiling.timeline.model import CALL_KINDS, CALL_LAYERS, UNKNOWN
 from launchkit.profiling.timeline.nsys import cleaning
-from launchkit.profiling.timeline.nsys.owners import UNKNOWN, owner, thread
+from launchkit.profiling.timeline.nsys.owners import owner, thread
 from launchkit.profiling.timeline.nsys.tables import Export
 from launchkit.profiling.timeline.vocabulary import api_name, call_kind, call_layer
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from launchkit.errors import TimelineError
-from launchkit.profiling.timeline.nsys.tables import Progress
+from launchkit.profiling.timeline.progress import Progress
 
 DirectoryFormat = Literal["nsys-parquet", "nsys-arrow"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from launchkit.profiling.timeline.model import GPU_KINDS
+from launchkit.profiling.timeline.model import GPU_KINDS, UNKNOWN
 from launchkit.profiling.timeline.nsys import cleaning
 from launchkit.profiling.timeline.nsys.calls import NO_NAME, correlation
-from launchkit.profiling.timeline.nsys.owners import UNKNOWN, owner
+from launchkit.profiling.timeline.nsys.owners import owner
 from launchkit.profiling.timeline.nsys.tables import Export
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"

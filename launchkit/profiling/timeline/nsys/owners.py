@@ -11,11 +11,10 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from launchkit.profiling.timeline.model import UNKNOWN
+
 _THREAD_BITS = 24
 _MASK = 2**_THREAD_BITS - 1
-
-UNKNOWN = -1
-"""The process and the thread of a row that names none."""
 
 
 def owner(column: str) -> pl.Expr:

@@ -23,8 +23,9 @@ from launchkit.profiling.timeline.nsys.owners import Pids
 from launchkit.profiling.timeline.nsys.ranges import TABLE as RANGES
 from launchkit.profiling.timeline.nsys.ranges import read_ranges
 from launchkit.profiling.timeline.nsys.sqlite import SqliteTables
-from launchkit.profiling.timeline.nsys.tables import Export, Progress, Tables
+from launchkit.profiling.timeline.nsys.tables import Export, Tables
 from launchkit.profiling.timeline.partners import with_partners
+from launchkit.profiling.timeline.progress import Progress
 
 _SOURCES = {"ranges": RANGES, "calls": CALLS}
 

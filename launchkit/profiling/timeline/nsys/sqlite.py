@@ -8,15 +8,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import polars as pl
 
 from launchkit.errors import TimelineError
-from launchkit.profiling.timeline.nsys.tables import Progress
+from launchkit.profiling.timeline.nsys.sqlite_files import lenient_text, pending_log, quoted, uri
+from launchkit.profiling.timeline.progress import Progress
 
 _ROWS_A_PIECE = 100_000
-# Names and messages of a damaged file need not be text.
 _FAILURES = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
 
 
@@ -43,7 +42,7 @@ class SqliteTables:
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the columns of ``table``."""
-        return frozenset(row[1] for row in self._all(f"PRAGMA table_info({_quoted(table)})"))
+        return frozenset(row[1] for row in self._all(f"PRAGMA table_info({quoted(table)})"))
 
     def pieces(
         self, table: str, columns: Mapping[str, Any], progress: Progress
@@ -64,8 +63,8 @@ class SqliteTables:
         self._delete_copy()
 
     def _open(self) -> sqlite3.Connection:
-        log = self._path.with_name(self._path.name + "-wal")
-        if not log.is_file() or not log.stat().st_size:
+        log = pending_log(self._path)
+        if log is None:
             return _connect(self._path, "mode=ro&immutable=1")
         self._copy = tempfile.TemporaryDirectory(prefix="launchkit-")
         copied = Path(self._copy.name, "export.sqlite")
@@ -85,9 +84,9 @@ class SqliteTables:
         self, table: str, columns: Mapping[str, Any], progress: Progress
     ) -> Iterator[pl.DataFrame]:
         rows, done = self._height(table), 0
-        listed = ", ".join(_quoted(name) for name in columns)
+        listed = ", ".join(quoted(name) for name in columns)
         try:
-            cursor = self._connection.execute(f"SELECT {listed} FROM {_quoted(table)}")
+            cursor = self._connection.execute(f"SELECT {listed} FROM {quoted(table)}")
             while piece := cursor.fetchmany(_ROWS_A_PIECE):
                 done += len(piece)
                 values = zip(columns.items(), zip(*piece, strict=True), strict=True)
@@ -99,9 +98,7 @@ class SqliteTables:
     def _height(self, table: str) -> int:
         # The last row's number is found at once, where a count reads all rows.
         try:
-            (last,) = self._connection.execute(
-                f"SELECT max(rowid) FROM {_quoted(table)}"
-            ).fetchone()
+            (last,) = self._connection.execute(f"SELECT max(rowid) FROM {quoted(table)}").fetchone()
         except _FAILURES:
             return 0
         return last if isinstance(last, int) else 0
@@ -122,20 +119,9 @@ class SqliteTables:
 
 
 def _connect(path: Path, how: str) -> sqlite3.Connection:
-    # A path may hold ?, # and %, which mean something in a URI.
-    uri = f"file:{quote(str(path.absolute()))}?{how}"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-    connection.text_factory = _text
+    connection = sqlite3.connect(uri(path, how), uri=True, isolation_level=None)
+    connection.text_factory = lenient_text
     return connection
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def _series(name: str, dtype: Any, values: tuple[Any, ...]) -> pl.Series:

@@ -6,19 +6,17 @@ empty, and a column that a schema does not have yet is read as null.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import polars as pl
 
 from launchkit.errors import TimelineError
 from launchkit.profiling.timeline.counts import RowCounts
+from launchkit.profiling.timeline.nsys.sqlite_files import plain_name
+from launchkit.profiling.timeline.progress import Progress, silent
 
 _FEW_PLACES = 100_000
-
-Progress = Callable[[str, int, int], None]
-"""Told after every piece: the table that is read, its rows so far, its rows in all."""
 
 CONTRACT: Mapping[str, frozenset[str]] = {
     "NVTX_EVENTS": frozenset({"start", "eventType"}),
@@ -33,7 +31,6 @@ CONTRACT: Mapping[str, frozenset[str]] = {
 """What of each table of events must be there; a table that lacks it is left out with a warning."""
 
 _EXPORT_ONLY = {"META_DATA_EXPORT", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "OSRT_API", *CONTRACT}
-_VERSIONED = re.compile(r"(?P<name>\w+?)_V(?P<version>\d+)")
 
 
 class Tables(Protocol):
@@ -66,7 +63,7 @@ class Export:
         self.counts = RowCounts()
         self.warnings: list[str] = []
         self._tables = tables
-        self._progress = progress or _silent
+        self._progress = progress or silent
         self._names = plain_names(tables.names)
         if not _EXPORT_ONLY & set(self._names):
             raise _not_an_export(path, sorted(tables.names))
@@ -139,9 +136,7 @@ def plain_names(names: Iterable[str]) -> dict[str, str]:
     """Return what each table is called there, by its name without a version: the latest wins."""
     found: dict[str, tuple[int, str]] = {}
     for name in names:
-        versioned = _VERSIONED.fullmatch(name)
-        plain = versioned["name"] if versioned else name
-        version = int(versioned["version"]) if versioned else 1
+        plain, version = plain_name(name)
         found[plain] = max(found.get(plain, (0, "")), (version, name))
     return {plain: name for plain, (_, name) in found.items()}
 
@@ -153,7 +148,3 @@ def _not_an_export(path: str, names: list[str]) -> TimelineError:
         f"it is no Nsight Systems export (its tables: {listed})",
         "Make one with: nsys export -t sqlite REPORT.nsys-rep",
     )
-
-
-def _silent(table: str, done: int, rows: int) -> None:
-    pass
