@@ -15,7 +15,6 @@ from launchkit.profiling import profile_file, pyspy, samples_file
 from launchkit.profiling.timeline.chrome.reader import read_chrome
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.nsys.reader import read_nsys
-from launchkit.profiling.timeline.own import read_own
 from launchkit.profiling.timeline.progress import Progress
 from launchkit.profiling.timeline.refusing import (
     head_of,
@@ -24,7 +23,8 @@ from launchkit.profiling.timeline.refusing import (
     unreachable,
     unzipped,
 )
-from launchkit.profiling.timeline.sampled import read_pyspy, read_samples
+from launchkit.profiling.timeline.sampled_stacks import read_pyspy, read_samples
+from launchkit.profiling.timeline.saved_profiles import read_profile
 
 _FORMATS = "an Nsight Systems export, a PyTorch trace, a launchkit profile or samples of py-spy"
 
@@ -49,7 +49,7 @@ def _reader(path: Path, head: bytes) -> Callable[[Path, Progress | None], Timeli
     if is_sqlite(head):
         return read_nsys
     if profile_file.is_profile(unzipped(head)):
-        return read_own
+        return read_profile
     if samples_file.is_samples(unzipped(head)):
         return read_samples
     if pyspy.is_trace(head) or pyspy.is_speedscope(head) or pyspy.is_raw(head):

@@ -25,7 +25,7 @@ REPLAY = "op replay"
 _SPLIT = {"find": "find_ns", "grid": "grid_ns", "driver": "driver_ns"}
 
 
-def read_own(path: str | os.PathLike[str], progress: Progress | None = None) -> Timeline:
+def read_profile(path: str | os.PathLike[str], progress: Progress | None = None) -> Timeline:
     """Return the timeline of a profile that ``LaunchProfile.save`` wrote.
 
     Rows stand where they were, so that what happened within a range is within it; what the
