@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from launchkit.tools import (
     bench_copy,
@@ -32,12 +30,15 @@ from launchkit.tools import (
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
+    Rounds,
     benchmark,
     check_at_least,
     check_output,
     check_settings,
+    counted,
     give,
     plain_table,
+    print_text,
     print_title,
     where,
     wide_console,
@@ -75,7 +76,6 @@ Cases = Annotated[
     list[str] | None,
     typer.Option("--case", help=f"One of {CASE_NAMES}; may be given several times. Default: all."),
 ]
-Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 Launches = Annotated[int, typer.Option(help="Launches per round and row.")]
 
 
@@ -103,13 +103,10 @@ def launch(
     check_at_least("--launches", launches, 1)
     check_output(output)
     check_settings()
-    launch_overhead = benchmark("launch.bench")
-    names = tuple(dict.fromkeys(case or launch_overhead.CASES))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("compiling, then timing", total=rounds)
-        document = launch_overhead.measure(
-            names, rounds, launches, advance=lambda: progress.advance(task)
-        )
+    bench = benchmark("launch.bench")
+    names = tuple(dict.fromkeys(case or bench.CASES))
+    with counted("rounds timed", rounds) as advance:
+        document = bench.measure(names, rounds, launches, advance=advance)
     give(document, show, as_json, output)
 
 
@@ -154,10 +151,8 @@ def show(document: dict[str, Any]) -> None:
     }
     shown = {key: label for key, label in _VARIANTS.items() if any(v == key for *_, v in rows)}
     print_title(console, f"host µs per launch ({where(document)})")
-    table = plain_table()
-    for heading in ("kernel/args", "call", *shown.values(), "ratio"):
-        left = heading in ("kernel/args", "call")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    headings = ("kernel/args", "call", *shown.values(), "ratio")
+    table = plain_table(headings, left=("kernel/args", "call"))
     labels = {r["case"]: f"{_KERNEL.sub('', r['case'])}/{r['args']}" for r in document["rows"]}
     over = {
         (r["case"], r["call_form"]): f"{r['ratio']:.2f}"
@@ -174,13 +169,12 @@ def show(document: dict[str, Any]) -> None:
         )
     console.print(table)
     legend = _LEGEND + (_DRIVER_LEGEND if "floor" in shown else "")
-    console.print(legend, highlight=False, markup=False)
+    print_text(console, legend)
     added_us = [row["added_us"] for row in document.get("recording", ())]
     if added_us:
-        console.print(
+        print_text(
+            console,
             f"profile_launches adds {min(added_us):.2f} to {max(added_us):.2f} µs to a launch.",
-            highlight=False,
-            markup=False,
         )
 
 

@@ -15,6 +15,7 @@ from launchkit.errors import UsageError
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
+    Rounds,
     benchmark,
     check_at_least,
     check_output,
@@ -22,6 +23,7 @@ from launchkit.tools.bench_output import (
     give,
     keeper,
     plain_table,
+    print_text,
     print_title,
     where,
     wide_console,
@@ -56,7 +58,6 @@ Reqs = Annotated[
         "1, 8 and 32."
     ),
 ]
-Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 Sweep = Annotated[bool, typer.Option("--sweep", help="Try candidates for the default shape.")]
 Host = Annotated[bool, typer.Option("--host", help="Only the host's part: no GPU is needed.")]
 
@@ -93,16 +94,18 @@ def _measured(
     keep = keeper(output, "cases")
     document: dict[str, Any] | None = None
     if not host:
-        bandwidth, variants = benchmark("copy.bench"), benchmark("copy.variants")
+        bench, variants = benchmark("copy.bench"), benchmark("copy.variants")
         compared = variants.swept if sweep else variants.compared
-        found: dict[str, Any] = bandwidth.measure(
-            models, reqs or bandwidth.REQS, compared, rounds, finished=keep
+        found: dict[str, Any] = bench.measure(
+            models, reqs or bench.REQS, compared, rounds, finished=keep
         )
         if sweep:
             return found
         document = found
-    step = benchmark("copy.host")
-    whole: dict[str, Any] = step.measure(models, reqs or step.REQS, rounds, document, keep)
+    host_part = benchmark("copy.host")
+    whole: dict[str, Any] = host_part.measure(
+        models, reqs or host_part.REQS, rounds, document, keep
+    )
     return whole
 
 
@@ -113,7 +116,7 @@ def show(document: dict[str, Any]) -> None:
         _show_copies(console, document)
     for failure in document["failed"]:
         text = "not measured: {model}, {reqs} requests, {variant}: {error}".format(**failure)
-        console.print(text, highlight=False, markup=False)
+        print_text(console, text)
     if document.get("host"):
         _show_host(console, document)
 
@@ -121,15 +124,14 @@ def show(document: dict[str, Any]) -> None:
 def _show_copies(console: Console, document: dict[str, Any]) -> None:
     print_title(console, f"copies of Mamba states ({where(document)})")
     for model in dict.fromkeys(row["model"] for row in document["rows"]):
-        table = plain_table(model)
-        for heading in ("reqs", "variant", "µs", "GB/s", "% of ceiling", "% of datasheet"):
-            table.add_column(heading, justify="left" if heading == "variant" else "right")
+        headings = ("reqs", "variant", "µs", "GB/s", "% of ceiling", "% of datasheet")
+        table = plain_table(headings, left=("variant",), title=model)
         rows = [row for row in document["rows"] if row["model"] == model]
         for row in rows:
             table.add_row(*_cells(row))
         console.print()
         console.print(table)
-    console.print(_LEGEND, highlight=False, markup=False)
+    print_text(console, _LEGEND)
 
 
 def _show_host(console: Console, document: dict[str, Any]) -> None:
@@ -140,9 +142,9 @@ def _show_host(console: Console, document: dict[str, Any]) -> None:
     }
     for model in dict.fromkeys(row["model"] for row in document["host"]):
         rows = [row for row in document["host"] if row["model"] == model]
-        table = plain_table(f"{model}, {rows[0]['layers']} layers")
-        for heading in ("reqs", "step", "one by one", "batched", "fused", "ratio"):
-            table.add_column(heading, justify="left" if heading == "step" else "right")
+        headings = ("reqs", "step", "one by one", "batched", "fused", "ratio")
+        title = f"{model}, {rows[0]['layers']} layers"
+        table = plain_table(headings, left=("step",), title=title)
         medians = {(row["reqs"], row["op"], row["variant"]): row["median_us"] for row in rows}
         for count, op in dict.fromkeys((row["reqs"], row["op"]) for row in rows):
             times = [medians.get((count, op, name)) for name in _HOST_VARIANTS]
@@ -151,7 +153,7 @@ def _show_host(console: Console, document: dict[str, Any]) -> None:
             table.add_row(str(count), op, *cells, "-" if ratio is None else f"{ratio:.3f}")
         console.print()
         console.print(table)
-    console.print(_HOST_LEGEND, highlight=False, markup=False)
+    print_text(console, _HOST_LEGEND)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

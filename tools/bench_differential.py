@@ -5,14 +5,15 @@ Exit codes: 0 no difference, 1 differences found, 2 bad use.
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
 
 from launchkit.tools.bench_output import (
     AsJson,
+    Cases,
     Output,
+    Processes,
     benchmark,
     check_at_least,
     check_output,
@@ -20,23 +21,18 @@ from launchkit.tools.bench_output import (
     counted,
     give,
     plain_table,
+    print_text,
     print_title,
+    process_count,
     wide_console,
 )
-
-Cases = Annotated[
-    list[str] | None,
-    typer.Option("--case", help="A row of the table; may be given several times. Default: all."),
-]
 
 
 def differential(
     sets: Annotated[int, typer.Option(help="Random argument sets in all.")] = 20_000,
     case: Cases = None,
     seed: Annotated[int, typer.Option(help="The same seed draws the same sets.")] = 0,
-    processes: Annotated[
-        int | None, typer.Option(help="Processes at work. Default: one per core.")
-    ] = None,
+    processes: Processes = None,
     as_json: AsJson = False,
     output: Output = None,
 ) -> None:
@@ -44,15 +40,14 @@ def differential(
 
     Compared are the compiled kernel, the grid, the attributes and every parameter's bytes.
     """
-    workers = processes if processes is not None else len(os.sched_getaffinity(0))
     check_at_least("--sets", sets, 1)
-    check_at_least("--processes", workers, 1)
+    workers = process_count(processes)
     check_output(output)
     check_settings()
-    module = benchmark("differential.bench")
-    names = tuple(dict.fromkeys(case or module.CASES))
+    bench = benchmark("differential.bench")
+    names = tuple(dict.fromkeys(case or bench.CASES))
     with counted("sets compared", sets) as advance:
-        document = module.measure(names, sets, seed, workers, advance=advance)
+        document = bench.measure(names, sets, seed, workers, advance=advance)
     give(document, show, as_json, output)
     if document["differences"]:
         _tell_differences(document)
@@ -68,19 +63,17 @@ def show(document: dict[str, Any]) -> None:
         f"({document['mode']}; Triton {facts['triton']}, Python {facts['python']}, "
         f"{facts['core']} core; {document['wall_s']:.0f} s)",
     )
-    table = plain_table()
-    for heading in ("case", "sets", "kinds", "fast", "Triton", "raised", "differ"):
-        table.add_column(heading, justify="left" if heading == "case" else "right", no_wrap=True)
+    headings = ("case", "sets", "kinds", "fast", "Triton", "raised", "differ")
+    table = plain_table(headings, left=("case",))
     for row in document["rows"]:
         slow, raised = sum(row["through_triton"].values()), sum(row["raised"].values())
         figures = (row["sets"], row["kinds"], row["fast"], slow, raised, row["differences"])
         table.add_row(row["case"], *(f"{figure:,}" for figure in figures))
     console.print(table)
-    console.print(
+    print_text(
+        console,
         "kinds: compiled kernels, and what launchkit tells apart beneath. fast: shortcuts; Triton: "
         "launches through Triton, by reason in the JSON; raised: both raised the same exception.",
-        highlight=False,
-        markup=False,
     )
 
 

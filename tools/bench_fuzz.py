@@ -5,7 +5,6 @@ Exit codes: 0 no failure, 1 failures found, 2 bad use.
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -13,13 +12,16 @@ import typer
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
+    Processes,
     benchmark,
     check_at_least,
     check_output,
     counted,
     give,
     plain_table,
+    print_text,
     print_title,
+    process_count,
     wide_console,
 )
 
@@ -27,15 +29,14 @@ Targets = Annotated[
     list[str] | None,
     typer.Option("--target", help="A row of the table; may be given several times. Default: all."),
 ]
+_HEADINGS = ("reader", "inputs", "accepted", "records", "reasons", "slowest ms", "failures")
 
 
 def fuzz(
     inputs: Annotated[int, typer.Option(help="Random inputs in all.")] = 20_000,
     target: Targets = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same inputs.")] = 0,
-    processes: Annotated[
-        int | None, typer.Option(help="Processes at work. Default: one per core.")
-    ] = None,
+    processes: Processes = None,
     replay: Annotated[
         str | None, typer.Option(help="Run this one input again, by a failure's seed.")
     ] = None,
@@ -47,15 +48,14 @@ def fuzz(
     A reader may refuse an input as it documents. Whatever it accepts must keep the rules, no
     file may be written elsewhere and no code run, and time and memory are limited.
     """
-    workers = processes if processes is not None else len(os.sched_getaffinity(0))
     check_at_least("--inputs", inputs, 1)
-    check_at_least("--processes", workers, 1)
+    workers = process_count(processes)
     check_output(output)
-    module = benchmark("fuzz.bench")
+    bench = benchmark("fuzz.bench")
     if replay is not None:
-        document = _replayed(module.replay(replay))
+        document = _replayed(bench.replay(replay))
     else:
-        document = _measured(module, target, inputs, seed, workers)
+        document = _measured(bench, target, inputs, seed, workers)
     give(document, show, as_json, output)
     if document["failures"]:
         _tell_failures(document)
@@ -63,11 +63,11 @@ def fuzz(
 
 
 def _measured(
-    module: Any, target: list[str] | None, inputs: int, seed: int, workers: int
+    bench: Any, target: list[str] | None, inputs: int, seed: int, workers: int
 ) -> dict[str, Any]:
-    names = tuple(dict.fromkeys(target or module.TARGETS))
+    names = tuple(dict.fromkeys(target or bench.TARGETS))
     with counted("inputs read", inputs) as advance:
-        found: dict[str, Any] = module.measure(names, inputs, seed, workers, advance=advance)
+        found: dict[str, Any] = bench.measure(names, inputs, seed, workers, advance=advance)
     return found
 
 
@@ -85,19 +85,16 @@ def show(document: dict[str, Any]) -> None:
         f"{document['inputs']:,} inputs, {document['failures']} failures "
         f"({python}{document['wall_s']:.0f} s)",
     )
-    table = plain_table()
-    for heading in ("reader", "inputs", "accepted", "records", "reasons", "slowest ms", "failures"):
-        table.add_column(heading, justify="left" if heading == "reader" else "right", no_wrap=True)
+    table = plain_table(_HEADINGS, left=("reader",))
     for row in document["rows"]:
         counts = (row["inputs"], row["accepted"], row["records"], len(row["refused"]))
         figures = (*(f"{count:,}" for count in counts), f"{row['slowest_ms']:.1f}")
         table.add_row(row["target"], *figures, f"{row['failures']:,}")
     console.print(table)
-    console.print(
+    print_text(
+        console,
         "accepted: inputs of which a record was taken, each checked again; reasons: different ones "
         "for which something was refused, counted in the JSON.",
-        highlight=False,
-        markup=False,
     )
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from launchkit.tools.bench_output import (
     AsJson,
@@ -17,8 +15,10 @@ from launchkit.tools.bench_output import (
     benchmark,
     check_at_least,
     check_output,
+    counted,
     give,
     plain_table,
+    print_text,
     print_title,
     wide_console,
 )
@@ -39,10 +39,8 @@ def import_(
     check_at_least("--rows", rows, 1)
     check_at_least("--repeats", repeats, 1)
     check_output(output)
-    module = benchmark("captures.bench")
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("writing, then importing", total=rows * (1 + repeats))
-        document = module.measure(rows, repeats, lambda done: progress.advance(task, done))
+    with counted("rows written, then imported", rows * (1 + repeats)) as advance:
+        document = benchmark("captures.bench").measure(rows, repeats, advance)
     give(document, show, as_json, output)
 
 
@@ -54,13 +52,12 @@ def show(document: dict[str, Any]) -> None:
         console,
         f"{document['rows']:,} rows, {size:,.0f} MiB of SQLite ({facts['cpu']}, {facts['cores']} cores)",
     )
-    table = plain_table()
-    for heading in ("stage", "seconds", "CPU s", "peak MiB", "rows a second"):
-        table.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
+    headings = ("stage", "seconds", "CPU s", "peak MiB", "rows a second")
+    table = plain_table(headings, left=("stage",))
     for stage in ("import", "summaries", "analysis"):
         seconds, peak = document[f"{stage}_s"], document[f"{stage}_peak_bytes"] / 2**20
         rate = f"{document['rows'] / seconds:,.0f}" if seconds else "-"
         cpu = f"{document[f'{stage}_cpu_s']:.1f}"
         table.add_row(stage, f"{seconds:.1f}", cpu, f"{peak:,.0f}", rate)
     console.print(table)
-    console.print(_LEGEND, highlight=False, markup=False)
+    print_text(console, _LEGEND)

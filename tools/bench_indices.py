@@ -8,19 +8,20 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
+    Rounds,
     benchmark,
     check_at_least,
     check_output,
     check_settings,
+    counted,
     give,
     keeper,
     plain_table,
+    print_text,
     print_title,
     where,
     wide_console,
@@ -43,7 +44,6 @@ Requests = Annotated[
     list[int] | None,
     typer.Option(help="Requests of a batch; may be given several times. Default: 1 to 256."),
 ]
-Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 
 
 def indices(
@@ -53,16 +53,11 @@ def indices(
     check_at_least("--rounds", rounds, 2)
     check_output(output)
     check_settings()
-    overhead = benchmark("indices")
-    batches = tuple(dict.fromkeys(requests or overhead.REQUESTS))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("timing", total=len(batches))
-        document = overhead.measure(
-            batches,
-            rounds,
-            advance=lambda: progress.advance(task),
-            finished=keeper(output, "batches"),
-        )
+    bench = benchmark("indices")
+    batches = tuple(dict.fromkeys(requests or bench.REQUESTS))
+    keep = keeper(output, "batches")
+    with counted("batches timed", len(batches)) as advance:
+        document = bench.measure(batches, rounds, advance=advance, finished=keep)
     give(document, show, as_json, output)
 
 
@@ -72,16 +67,14 @@ def show(document: dict[str, Any]) -> None:
     print_title(console, f"host µs per lookup ({where(document)})")
     rows = {(row["requests"], row["variant"]): row for row in document["rows"]}
     gpu = any("gpu_median_us" in row for row in document["rows"])
-    table = plain_table()
-    for heading in ("requests", *_VARIANTS.values(), "ratio", *(("GPU",) * gpu)):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table(("requests", *_VARIANTS.values(), "ratio", *(("GPU",) * gpu)))
     for ratio in document["ratios"]:
         if (ratio["time"], ratio["over"]) == ("host", "groups_triton"):
             count = ratio["requests"]
             cells = [f"{rows[count, name]['median_us']:.1f}" for name in _VARIANTS]
             table.add_row(str(count), *cells, f"{ratio['ratio']:.3f}", *_gpu(rows, count, gpu))
     console.print(table)
-    console.print(_LEGEND + _GPU_LEGEND * gpu, highlight=False, markup=False)
+    print_text(console, _LEGEND + _GPU_LEGEND * gpu)
 
 
 def _gpu(rows: dict[tuple[int, str], dict[str, Any]], count: int, gpu: bool) -> list[str]:

@@ -8,19 +8,20 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
+    Rounds,
     benchmark,
     check_at_least,
     check_output,
     check_settings,
+    counted,
     give,
     keeper,
     plain_table,
+    print_text,
     print_title,
     where,
     wide_console,
@@ -47,7 +48,6 @@ Models = Annotated[
         "Default: Granite-4.0-h-micro, Nemotron-3-Nano.",
     ),
 ]
-Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 
 
 def layer(
@@ -57,16 +57,11 @@ def layer(
     check_at_least("--rounds", rounds, 2)
     check_output(output)
     check_settings()
-    overhead = benchmark("layer.bench")
-    models = tuple(dict.fromkeys(model or overhead.MODELS))
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("compiling, then timing", total=len(models))
-        document = overhead.measure(
-            models,
-            rounds,
-            advance=lambda: progress.advance(task),
-            finished=keeper(output, "models"),
-        )
+    bench = benchmark("layer.bench")
+    models = tuple(dict.fromkeys(model or bench.MODELS))
+    keep = keeper(output, "models")
+    with counted("models compiled and timed", len(models)) as advance:
+        document = bench.measure(models, rounds, advance=advance, finished=keep)
     give(document, show, as_json, output)
 
 
@@ -75,10 +70,8 @@ def show(document: dict[str, Any]) -> None:
     console = wide_console()
     print_title(console, f"host µs of a short continuation ({where(document)})")
     gpu = any(ratio["time"] == "gpu" for ratio in document["ratios"])
-    table = plain_table()
-    for heading in ("model", "", "launches", *_VARIANTS.values(), "ratio", *(("GPU",) * gpu)):
-        left = heading in ("model", "")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    headings = ("model", "", "launches", *_VARIANTS.values(), "ratio", *(("GPU",) * gpu))
+    table = plain_table(headings, left=("model", ""))
     for model in dict.fromkeys(row["model"] for row in document["rows"]):
         parts = dict.fromkeys(r["what"] for r in document["rows"] if r["model"] == model)
         for number, what in enumerate(parts):
@@ -89,7 +82,7 @@ def show(document: dict[str, Any]) -> None:
                 name, "step" if mixed else what, *cells, end_section=number == len(parts) - 1
             )
     console.print(table)
-    console.print(_LEGEND + _GPU_LEGEND * gpu, highlight=False, markup=False)
+    print_text(console, _LEGEND + _GPU_LEGEND * gpu)
 
 
 def _cells(document: dict[str, Any], model: str, what: str, gpu: bool) -> list[str]:

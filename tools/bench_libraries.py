@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from launchkit.tools.bench_output import (
     AsJson,
@@ -17,8 +15,10 @@ from launchkit.tools.bench_output import (
     benchmark,
     check_output,
     check_settings,
+    counted,
     give,
     plain_table,
+    print_text,
     print_title,
     where,
     wide_console,
@@ -42,12 +42,9 @@ def libraries(
     check_settings()
     measure = benchmark("libraries.bench").measure
     options: dict[str, Any] = {"operators": tuple(dict.fromkeys(operator))} if operator else {}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        total = len(options.get("operators", benchmark("libraries.ops").OPERATORS))
-        task = progress.add_task("compiling, then timing", total=total)
-        document = measure(
-            rounds=rounds, calls=calls, advance=lambda: progress.advance(task), **options
-        )
+    total = len(options.get("operators", benchmark("libraries.ops").OPERATORS))
+    with counted("operators compiled and timed", total) as advance:
+        document = measure(rounds=rounds, calls=calls, advance=advance, **options)
     give(document, show, as_json, output)
 
 
@@ -55,10 +52,8 @@ def show(document: dict[str, Any]) -> None:
     """Print the benchmark's result as a table: a line per operator."""
     console = wide_console()
     print_title(console, f"host µs per call, Triton → launchkit ({where(document)})")
-    table = plain_table(padding=0)
-    for heading in ("operator", "n", "in all", "launches", "ratio", "run", "equal"):
-        left = heading == "operator"
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    headings = ("operator", "n", "in all", "launches", "ratio", "run", "equal")
+    table = plain_table(headings, left=("operator",), padding=0)
     rows = [*document["rows"], {"operator": "in all", **document["total"]}]
     for index, row in enumerate(rows):
         last = index == len(document["rows"]) - 1
@@ -70,10 +65,10 @@ def show(document: dict[str, Any]) -> None:
         "same of the part spent in Triton's own run; smaller is better. "
         "equal: outputs and gradients have the same bits."
     )
-    console.print(legend, highlight=False, markup=False)
+    print_text(console, legend)
     for each in document["skipped"]:
         text = f"skipped: {each['operator']} of {each['library']}: {each['reason']}"
-        console.print(text, highlight=False, markup=False)
+        print_text(console, text)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

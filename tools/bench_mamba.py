@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launchkit.tools.bench_mamba_table import show
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
+    Rounds,
     benchmark,
     check_at_least,
     check_output,
     check_settings,
+    counts,
     give,
     keeper,
 )
@@ -60,7 +60,6 @@ InitialStates = Annotated[
         help="Only sequences that continue, or only such that start. Default: both.",
     ),
 ]
-Rounds = Annotated[int, typer.Option(help="How often each part is timed, at least 2.")]
 
 
 def mamba(
@@ -90,15 +89,13 @@ def quick() -> None:
 
 
 def _measure(cases: Sequence[Any], rounds: int, output: Path | None) -> dict[str, Any]:
-    overhead = benchmark("mamba.bench")
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+    bench = benchmark("mamba.bench")
+    with counts() as progress:
         tasks = {
             "prepared": progress.add_task("cases compiled", total=len(cases)),
             "timed": progress.add_task("cases timed", total=len(cases)),
         }
-        measured: dict[str, Any] = overhead.measure(
+        measured: dict[str, Any] = bench.measure(
             cases,
             rounds,
             report=lambda stage, number: progress.advance(tasks[stage], number),

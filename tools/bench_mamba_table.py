@@ -7,7 +7,13 @@ from typing import Any
 
 from rich.table import Table
 
-from launchkit.tools.bench_output import plain_table, print_title, where, wide_console
+from launchkit.tools.bench_output import (
+    plain_table,
+    print_text,
+    print_title,
+    where,
+    wide_console,
+)
 
 _STEPS = {
     "baseline": "base-\nline",
@@ -52,17 +58,13 @@ def show(document: dict[str, Any]) -> None:
         console.print()
         console.print(table)
     legend = _LEGEND + (_GPU_LEGEND if gpu else _HOST_ONLY_LEGEND)
-    console.print(legend, highlight=False, markup=False)
+    print_text(console, legend)
 
 
 def _table(title: str, gpu: bool) -> Table:
-    table = plain_table(title, padding=0)
-    for heading in ("S", "T", "init", "", "laun-\nches", *_STEPS.values(), "ratio"):
-        left = heading in ("init", "")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-    if gpu:
-        table.add_column("GPU", justify="right", no_wrap=True)
-    return table
+    steps = (*_STEPS.values(), "ratio", *(("GPU",) * gpu))
+    headings = ("S", "T", "init", "", "laun-\nches", *steps)
+    return plain_table(headings, left=("init", ""), title=title, padding=0)
 
 
 def _cells(

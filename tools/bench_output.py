@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +23,12 @@ from launchkit.errors import UsageError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")]
+Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", help="A row of the table; may be given several times. Default: all."),
+]
+Processes = Annotated[int | None, typer.Option(help="Processes at work. Default: one per core.")]
 
 _WIDTH = 80
 
@@ -65,6 +71,13 @@ def check_at_least(option: str, value: int, least: int) -> None:
     """Refuse an option's value below ``least``, before anything slow is imported."""
     if value < least:
         raise UsageError(f"{option} must be at least {least}, not {value}. Give more.")
+
+
+def process_count(asked: int | None) -> int:
+    """Return how many processes are to work: ``asked``, or one per core that this one may use."""
+    processes = len(os.sched_getaffinity(0)) if asked is None else asked
+    check_at_least("--processes", processes, 1)
+    return processes
 
 
 def check_output(output: Path | None) -> None:
@@ -178,14 +191,22 @@ def keeper(output: Path | None, what: str) -> Callable[[dict[str, Any]], None]:
     return keep
 
 
-@contextlib.contextmanager
-def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show on standard error how many of ``total`` are done; yield what is called with more."""
+def counts() -> Progress:
+    """Return progress bars on standard error that say how many of how many are done."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+
+
+@contextlib.contextmanager
+def counted(what: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """Show how many of ``total`` are done, None if it is not known; yield what says that more are.
+
+    That is called with how many more, or with nothing for one.
+    """
+    with counts() as progress:
         task = progress.add_task(what, total=total)
-        yield lambda done: progress.advance(task, done)
+        yield lambda done=1: progress.advance(task, done)
 
 
 def wide_console() -> Console:
@@ -203,9 +224,19 @@ def print_title(console: Console, title: str) -> None:
     console.print(title, style="italic", highlight=False, markup=False)
 
 
-def plain_table(title: str | None = None, padding: int = 1) -> Table:
-    """Return a table without edges and double padding, so that much fits into 80 columns."""
-    return Table(
+def print_text(console: Console, text: str) -> None:
+    """Print a sentence below the tables, with nothing in it marked up."""
+    console.print(text, highlight=False, markup=False)
+
+
+def plain_table(
+    headings: Iterable[str], left: Collection[str] = (), title: str | None = None, padding: int = 1
+) -> Table:
+    """Return a table without edges and double padding, so that much fits into 80 columns.
+
+    Columns are right-aligned but for those whose headings are in ``left``.
+    """
+    table = Table(
         title=title,
         title_justify="left",
         box=box.SIMPLE_HEAD,
@@ -214,6 +245,9 @@ def plain_table(title: str | None = None, padding: int = 1) -> Table:
         collapse_padding=True,
         padding=(0, padding),
     )
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right", no_wrap=True)
+    return table
 
 
 def where(document: dict[str, Any]) -> str:

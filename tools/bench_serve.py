@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launchkit.tools.bench_mamba import MODEL_NAMES
 from launchkit.tools.bench_output import (
@@ -19,6 +17,7 @@ from launchkit.tools.bench_output import (
     check_at_least,
     check_output,
     check_settings,
+    counts,
     give,
     keeper,
 )
@@ -101,9 +100,7 @@ def serve(
         tuple(dict.fromkeys(model or ("Nemotron-3-Nano",))), layers, tuple(concurrency or ()),
         requests, input_tokens, output_tokens, rate, repeats, seed, time_limit,
     )  # fmt: skip
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+    with counts() as progress:
         task = progress.add_task("runs", total=None)
         document = benchmark("serve.bench").measure(
             asked,

@@ -6,7 +6,13 @@ from typing import Any
 
 from rich.table import Table
 
-from launchkit.tools.bench_output import plain_table, print_title, where, wide_console
+from launchkit.tools.bench_output import (
+    plain_table,
+    print_text,
+    print_title,
+    where,
+    wide_console,
+)
 
 _FIGURES = {
     "output_tokens_per_s": "tokens/s",
@@ -41,17 +47,16 @@ def show(document: dict[str, Any]) -> None:
     for case in document["cases"]:
         if case["difference"] is not None:
             problem = f"{case['case']}: the variants DIFFER: {case['difference']}"
-            console.print(problem, highlight=False, markup=False)
+            print_text(console, problem)
     for left in document["skipped"]:
-        console.print(f"{left['case']}: left out: {left['reason']}", highlight=False, markup=False)
+        print_text(console, f"{left['case']}: left out: {left['reason']}")
     host_only = document["machine"]["gpu"] is None
-    console.print(_LEGEND + _HOST_ONLY * host_only, highlight=False, markup=False)
+    print_text(console, _LEGEND + _HOST_ONLY * host_only)
 
 
 def _table(document: dict[str, Any], title: str, cases: list[dict[str, Any]]) -> Table:
-    table = plain_table(title)
-    for heading in ("at a time", "", "baseline", "launchkit", "ratio"):
-        table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=True)
+    headings = ("at a time", "", "baseline", "launchkit", "ratio")
+    table = plain_table(headings, left=("",), title=title)
     rows = {(row["case"], row["variant"]): row for row in document["rows"]}
     ratios = {(row["case"], row["figure"]): row for row in document["ratios"]}
     for case in cases:

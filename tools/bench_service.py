@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import (
@@ -18,8 +16,10 @@ from launchkit.tools.bench_output import (
     benchmark,
     check_at_least,
     check_output,
+    counted,
     give,
     plain_table,
+    print_text,
     print_title,
     wide_console,
 )
@@ -71,14 +71,10 @@ def service(
     if not seconds > 0:
         raise UsageError(f"--seconds must be more than 0, not {seconds}. Give more.")
     check_output(output)
-    trials = benchmark("service.bench")
     told = {"clients": clients, "records": records, "seconds": seconds, "per_s": per_s,
             "rounds": rounds}  # fmt: skip
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("storing records", total=None)
-        document = trials.measure(
-            chosen[0], database, replicas, told, lambda done: progress.advance(task, done)
-        )
+    with counted("records stored", None) as advance:
+        document = benchmark("service.bench").measure(chosen[0], database, replicas, told, advance)
     give(document, show, as_json, output)
     if not document["ok"]:
         raise typer.Exit(1)
@@ -98,15 +94,13 @@ def show(document: dict[str, Any]) -> None:
         f"{document['database']}; {facts['cores']} cores of {facts['cpu']})",
     )
     columns = _COLUMNS[document["trial"]]
-    table = plain_table()
-    for heading in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table(columns)
     for row in document["rows"]:
         table.add_row(*(_cell(row.get(name)) for name in columns.values()))
     console.print(table)
     for row in document["rows"]:
         for wrong in row.get("wrong", ()):
-            console.print(wrong, highlight=False, markup=False)
+            print_text(console, wrong)
 
 
 _COLUMNS: dict[str, dict[str, str]] = {

@@ -11,6 +11,7 @@ import typer
 
 from launchkit.tools.bench_output import (
     AsJson,
+    Cases,
     Output,
     benchmark,
     check_at_least,
@@ -19,15 +20,11 @@ from launchkit.tools.bench_output import (
     counted,
     give,
     plain_table,
+    print_text,
     print_title,
     where,
     wide_console,
 )
-
-Cases = Annotated[
-    list[str] | None,
-    typer.Option("--case", help="A row of the table; may be given several times. Default: all."),
-]
 
 
 def soak(
@@ -40,10 +37,10 @@ def soak(
     check_at_least("--launches", launches, 1)
     check_output(output)
     check_settings()
-    module = benchmark("soak.bench")
-    names = tuple(dict.fromkeys(case or module.CASES))
+    bench = benchmark("soak.bench")
+    names = tuple(dict.fromkeys(case or bench.CASES))
     with counted("launches", launches) as advance:
-        document = module.measure(names, launches, advance=advance)
+        document = bench.measure(names, launches, advance=advance)
     give(document, show, as_json, output)
     if not document["flat"]:
         raise typer.Exit(1)
@@ -54,9 +51,8 @@ def show(document: dict[str, Any]) -> None:
     console = wide_console()
     flat = "flat" if document["flat"] else "memory grew"
     print_title(console, f"{document['launches']:,} launches: {flat} ({where(document)})")
-    table = plain_table()
-    for heading in ("case", "launches", "fast", "Triton", "replays", "bytes/launch", "KiB", "flat"):
-        table.add_column(heading, justify="left" if heading == "case" else "right", no_wrap=True)
+    headings = ("case", "launches", "fast", "Triton", "replays", "bytes/launch", "KiB", "flat")
+    table = plain_table(headings, left=("case",))
     for row in document["rows"]:
         slow = sum(row["through_triton"].values())
         table.add_row(
@@ -70,9 +66,8 @@ def show(document: dict[str, Any]) -> None:
             "yes" if row["flat"] else "no",
         )
     console.print(table)
-    console.print(
+    print_text(
+        console,
         "bytes/launch: the slope of resident memory over the launches of a case after its warm-up, "
         "and KiB what that comes to.",
-        highlight=False,
-        markup=False,
     )

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from launchkit.tools.bench_output import (
     AsJson,
@@ -17,8 +15,10 @@ from launchkit.tools.bench_output import (
     benchmark,
     check_at_least,
     check_output,
+    counted,
     give,
     plain_table,
+    print_text,
     print_title,
     wide_console,
 )
@@ -47,13 +47,10 @@ def store(
     for count in keys or ():
         check_at_least("--keys", count, 64)
     check_output(output)
-    scale = benchmark("store.bench")
-    counts = tuple(keys or scale.KEYS)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("storing", total=sum(set(counts)))
-        document = scale.measure(
-            counts, lookups, advance=lambda stored: progress.advance(task, stored)
-        )
+    bench = benchmark("store.bench")
+    counts = tuple(keys or bench.KEYS)
+    with counted("keys stored", sum(set(counts))) as advance:
+        document = bench.measure(counts, lookups, advance=advance)
     give(document, show, as_json, output)
 
 
@@ -62,9 +59,7 @@ def show(document: dict[str, Any]) -> None:
     console = wide_console()
     facts = document["machine"]
     print_title(console, f"store of one kernel's keys ({facts['cpu']}, Python {facts['python']})")
-    table = plain_table()
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table(_HEADINGS)
     for row in document["rows"]:
         gets = [f"{row[f'get_{what}_median_us']:.0f}" for what in _GETS]
         table.add_row(
@@ -78,7 +73,7 @@ def show(document: dict[str, Any]) -> None:
             _mib(row["memory_after_all_bytes"]),
         )
     console.print(table)
-    console.print(_LEGEND, highlight=False, markup=False)
+    print_text(console, _LEGEND)
 
 
 _HEADINGS = (

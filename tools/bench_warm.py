@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
 from launchkit.tools.bench_output import (
     AsJson,
     Output,
     benchmark,
     check_output,
     check_settings,
+    counted,
     give,
     keeper,
     plain_table,
+    print_text,
     print_title,
     where,
     wide_console,
@@ -44,12 +43,9 @@ def warm(as_json: AsJson = False, output: Output = None) -> None:
     """Compare first prefills of fresh processes: cold, with stored configs, and warmed."""
     check_output(output)
     check_settings()
-    warm_start = benchmark("warm.bench")
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting processes", total=len(warm_start.VARIANTS))
-        document = warm_start.measure(
-            advance=lambda: progress.advance(task), finished=keeper(output, "processes")
-        )
+    bench, keep = benchmark("warm.bench"), keeper(output, "processes")
+    with counted("processes measured", len(bench.VARIANTS)) as advance:
+        document = bench.measure(advance=advance, finished=keep)
     give(document, show, as_json, output)
 
 
@@ -57,10 +53,8 @@ def show(document: dict[str, Any]) -> None:
     """Print a result of ``launchkit bench warm``: a line for each process."""
     console = wide_console()
     print_title(console, f"seconds to a first prefill ({where(document)})")
-    table = plain_table()
-    table.add_column("process finds, and does")
-    for heading in ("warm", "call", "start", "bench", "made"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    process = "process finds, and does"
+    table = plain_table((process, "warm", "call", "start", "bench", "made"), left=(process,))
     for row in document["rows"]:
         warm_s = "" if row["warm_s"] is None else f"{row['warm_s']:.2f}"
         table.add_row(
@@ -72,4 +66,4 @@ def show(document: dict[str, Any]) -> None:
             f"{row['compilations'] + row['tunings']} [{row['compiled']}]",
         )
     console.print(table)
-    console.print(_LEGEND, highlight=False, markup=False)
+    print_text(console, _LEGEND)
