@@ -12,11 +12,11 @@ from pathlib import Path
 from shutil import which
 
 from launchkit import clock
+from launchkit.profiling.names import DOMAIN
 
 HOOK = str(Path(__file__).with_name("hook"))
 """The folder that goes first into PYTHONPATH: its sitecustomize begins a capture."""
 
-NSYS_DOMAIN = "launchkit"
 USUAL_RATE_HZ = 500
 
 _NSYS_VERSION = re.compile(r"(?:version\s+)?(\d{4})\.(\d+)\.(\d+)")
@@ -54,7 +54,7 @@ def nsys_command(program: Sequence[str], options: NsysOptions, nsys: str = "nsys
     ]  # fmt: skip
     if options.capture_range is not None:
         command += [
-            "--capture-range=nvtx", f"--nvtx-capture={options.capture_range}@{NSYS_DOMAIN}",
+            "--capture-range=nvtx", f"--nvtx-capture={options.capture_range}@{DOMAIN}",
             "--capture-range-end=stop", "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
         ]  # fmt: skip
     return [*command, *program]

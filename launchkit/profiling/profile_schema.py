@@ -1,13 +1,13 @@
-"""What a profile file must hold, checked on reading. A leaf; it alone knows pydantic here."""
+"""What a profile file must hold, checked on reading. A leaf."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-_Int = Annotated[int, Field(ge=-(2**60), le=2**60)]
-_Count = Annotated[int, Field(ge=0, le=2**60)]
+from launchkit.profiling.schema_parts import Count, Int, Layer, Part, UtcNs, are_even
+
 _Ns = Annotated[float, Field(ge=-(2.0**62), le=2.0**62)]
 
 
@@ -20,83 +20,79 @@ _Text = Annotated[str, AfterValidator(_spoken)]
 _Name = Annotated[_Text, Field(min_length=1, max_length=100_000)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-
-class ProcessPart(_Part):
+class ProcessPart(Part):
     """The process, and when its recording began and ended on the clock of the times."""
 
-    pid: _Count
-    rank: _Count | None = None
-    start_ns: _Int
-    end_ns: _Int
-    utc_ns: Annotated[int, Field(ge=0, le=2**62)]
+    pid: Count
+    rank: Count | None = None
+    start_ns: Int
+    end_ns: Int
+    utc_ns: UtcNs
 
 
-class ThreadPart(_Part):
+class ThreadPart(Part):
     """A thread, and what it launched."""
 
     name: _Text
-    native_id: _Int
-    launches: _Count
-    failed: _Count
+    native_id: Int
+    launches: Count
+    failed: Count
     total_ns: _Ns
 
 
-class RangePart(_Part):
+class RangePart(Part):
     """A range inside ``parent`` (its place in the list), and its visits."""
 
-    parent: _Count
+    parent: Count
     name: _Name
-    layer: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    layer: Layer | None = None
     op: _Name | None = None
-    calls: _Count
-    ns: _Int
-    within_ns: _Int
-    started_ns: list[_Int]
-    length_ns: list[_Int]
-    within_each_ns: list[_Int]
-    recorder_ns: list[_Int] = []
+    calls: Count
+    ns: Int
+    within_ns: Int
+    started_ns: list[Int]
+    length_ns: list[Int]
+    within_each_ns: list[Int]
+    recorder_ns: list[Int] = Field(default_factory=list)
     """The recorder's share in each, which its length is without; the first files have none."""
-    thread: list[_Count]
+    thread: list[Count]
 
     @model_validator(mode="after")
     def _even(self) -> RangePart:
         columns = [self.started_ns, self.length_ns, self.within_each_ns, self.thread]
         columns += [self.recorder_ns] if self.recorder_ns else []
-        if len({len(column) for column in columns}) > 1 or len(self.thread) > self.calls:
+        if not are_even(*columns) or len(self.thread) > self.calls:
             raise ValueError("its columns differ in length, or there are more visits than calls")
         return self
 
 
-class PhasePart(_Part):
+class PhasePart(Part):
     """A phase of launches: how many, their ns, and those of the first ones singly."""
 
-    launches: _Count
+    launches: Count
     ns: _Ns
-    each_ns: list[_Int]
+    each_ns: list[Int]
 
 
-class LaunchesPart(_Part):
+class LaunchesPart(Part):
     """The launches of a kernel, or replays of an op, made directly in ``range``; 0: in none."""
 
-    range: _Count
+    range: Count
     kernel: _Name | None = None
     op: _Name | None = None
-    launches: _Count
-    failed: _Count
+    launches: Count
+    failed: Count
     ns: _Ns
     phases: dict[str, PhasePart]
-    started_ns: list[_Int]
-    each_ns: list[_Int]
-    thread: list[_Count]
+    started_ns: list[Int]
+    each_ns: list[Int]
+    thread: list[Count]
     phase_at: list[Annotated[int, Field(ge=-1)]]
 
     @model_validator(mode="after")
     def _even(self) -> LaunchesPart:
         columns = (self.started_ns, self.each_ns, self.thread, self.phase_at)
-        if len({len(column) for column in columns}) > 1 or len(self.thread) > self.launches:
+        if not are_even(*columns) or len(self.thread) > self.launches:
             raise ValueError(
                 "its columns differ in length, or there are more of them than launches"
             )
@@ -108,14 +104,14 @@ class LaunchesPart(_Part):
         return self
 
 
-class ProfileDocument(_Part):
+class ProfileDocument(Part):
     """A whole profile file. ``ranges`` begins behind the root, which is number 0."""
 
     mode: _Text
     sample_every: Annotated[int, Field(ge=1, le=2**31)]
-    seen: _Count
-    lost: _Count
-    host_only_launches: _Count
+    seen: Count
+    lost: Count
+    host_only_launches: Count
     calibration: dict[str, Annotated[float, Field(ge=-1e12, le=1e12)]]
     process: ProcessPart
     threads: list[ThreadPart]

@@ -17,8 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from launchkit import jsonio
 from launchkit.errors import LaunchkitError, TimelineError
-
-LIMIT_BYTES = 1 << 30
+from launchkit.profiling.saved_file import LIMIT_BYTES
 
 PySpyFormat = Literal["chrometrace", "raw", "speedscope"]
 

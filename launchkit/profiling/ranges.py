@@ -16,10 +16,9 @@ from typing import ParamSpec, TypeVar
 
 from launchkit.errors import UsageError
 from launchkit.profiling import nvtx_tool
+from launchkit.profiling.names import DOMAIN
 from launchkit.profiling.nvtx_tool import Domain
 from launchkit.when_imported import when_imported
-
-DOMAIN = "launchkit"
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 

@@ -1,77 +1,72 @@
-"""What a file of samples must hold, checked on reading. A leaf; pydantic is used here."""
+"""What a file of samples must hold, checked on reading. A leaf."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-_Int = Annotated[int, Field(ge=-(2**60), le=2**60)]
-_Count = Annotated[int, Field(ge=0, le=2**60)]
-
+from launchkit.profiling.schema_parts import Count, Int, Layer, Part, UtcNs, are_even
 
 MOST_SAMPLES = 20_000_000
 """Eleven hours of one thread at 500 a second."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-
-class ClockPart(_Part):
+class ClockPart(Part):
     """How the sampler's clock was set: by how many marks, and how far it may be off."""
 
-    marks: _Count
-    uncertainty_ns: _Count
+    marks: Count
+    uncertainty_ns: Count
 
 
-class SamplerPart(_Part):
+class SamplerPart(Part):
     """How py-spy sampled, and what it said at its end."""
 
     version: str
     rate_hz: Annotated[int, Field(ge=1, le=10**6)]
     native: bool
     blocking: bool
-    samples: _Count | None
-    errors: _Count | None
+    samples: Count | None
+    errors: Count | None
 
 
-class SampledProcess(_Part):
+class SampledProcess(Part):
     """A process that was sampled; ``logged``: it noted its ranges."""
 
-    pid: _Int
-    rank: _Count | None
-    utc_ns: Annotated[int, Field(ge=0, le=2**62)]
+    pid: Int
+    rank: Count | None
+    utc_ns: UtcNs
     logged: bool
 
 
-class SampledThread(_Part):
+class SampledThread(Part):
     """A thread, by its native id."""
 
-    process: _Int
-    thread: _Int
+    process: Int
+    thread: Int
     name: str
 
 
-class RangeName(_Part):
+class RangeName(Part):
     """A range, whatever its visits."""
 
     name: str
-    layer: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None
+    layer: Layer | None
     op: str | None
 
 
-class SamplesPart(_Part):
+class SamplesPart(Part):
     """Stretches of equal samples, a column each: ``stack`` is a place in the document's.
 
-    ``time_ns`` is the first of ``count`` samples: py-spy tells when a stack changed, not when it looked.
+    ``time_ns`` is the first of ``count`` samples: py-spy tells when a stack changed, not when it
+    looked.
     """
 
-    process: list[_Int]
-    thread: list[_Int]
-    time_ns: list[_Int]
+    process: list[Int]
+    thread: list[Int]
+    time_ns: list[Int]
     count: list[Annotated[int, Field(ge=1, le=10**9)]]
-    stack: list[_Count]
+    stack: list[Count]
 
     @model_validator(mode="after")
     def _even(self) -> SamplesPart:
@@ -81,14 +76,14 @@ class SamplesPart(_Part):
         return self
 
 
-class VisitsPart(_Part):
+class VisitsPart(Part):
     """Visits of ranges, a column each: ``name`` is a place in the document's names."""
 
-    process: list[_Int]
-    thread: list[_Int]
-    name: list[_Count]
-    start_ns: list[_Int]
-    end_ns: list[_Int]
+    process: list[Int]
+    thread: list[Int]
+    name: list[Count]
+    start_ns: list[Int]
+    end_ns: list[Int]
 
     @model_validator(mode="after")
     def _even(self) -> VisitsPart:
@@ -97,11 +92,11 @@ class VisitsPart(_Part):
 
 
 def _check_even(*columns: list[int]) -> None:
-    if len({len(column) for column in columns}) > 1:
+    if not are_even(*columns):
         raise ValueError("its columns differ in length")
 
 
-class SamplesDocument(_Part):
+class SamplesDocument(Part):
     """A whole file. ``clock`` is None where no mark was seen: then no sample has a known time."""
 
     capture: Literal["py-spy"]
@@ -111,12 +106,12 @@ class SamplesDocument(_Part):
     processes: list[SampledProcess]
     threads: list[SampledThread]
     frames: list[str]
-    stacks: list[list[_Count]]
+    stacks: list[list[Count]]
     samples: SamplesPart
     names: list[RangeName]
     visits: VisitsPart
-    dropped: dict[str, _Count]
-    lost: _Count
+    dropped: dict[str, Count]
+    lost: Count
 
     @model_validator(mode="after")
     def _whole(self) -> SamplesDocument:

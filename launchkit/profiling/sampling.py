@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from launchkit import jsonio
 from launchkit.errors import BadDocumentError, TimelineError
 from launchkit.profiling.clock_marks import Mark, Offset, Seen, number_of, offset_of
-from launchkit.profiling.pyspy import LIMIT_BYTES, Stacks
+from launchkit.profiling.pyspy import Stacks
+from launchkit.profiling.saved_file import LIMIT_BYTES
 from launchkit.profiling.session import FORMAT, SCHEMA
 
 _OWN = re.compile(r"\((?:.*/)?launchkit/profiling/(?:session|clock_marks|hook/\w+)\.py\b")

@@ -109,7 +109,8 @@ def _torch(request: ProfileRequest) -> None:
         with _Guard("The program runs without its capture"):
             profiler: Any = sys.modules["torch"].profiler
             kinds = profiler.ProfilerActivity
-            wanted = [kind for kind in (kinds.CPU, kinds.CUDA) if kind in _supported(profiler)]
+            supported = profiler.supported_activities()
+            wanted = [kind for kind in (kinds.CPU, kinds.CUDA) if kind in supported]
             tracing = profiler.profile(activities=wanted)
             tracing.start()
             ends = _RecordFunctions(profiler.record_function)
@@ -123,10 +124,6 @@ def _torch(request: ProfileRequest) -> None:
             _at_exit(_path(request, TRACE), write)
 
     when_imported("torch", start)
-
-
-def _supported(profiler: Any) -> Any:
-    return profiler.supported_activities()
 
 
 class _RecordFunctions(threading.local):

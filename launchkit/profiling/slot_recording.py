@@ -72,12 +72,10 @@ class SlotRecording:
             else:
                 elapsed_ns = now_ns() - start_ns - overhead_ns
                 times = Times(1, elapsed_ns, array("q", (round(elapsed_ns),)))
-                thread, host_only, began_ns = (
-                    open_ranges.thread,
-                    is_host_only(),
-                    array("q", (start_ns,)),
-                )
-                batch = Batch(subject, thread, times, host_only=host_only, started_ns=began_ns)
+                batch = Batch(
+                    subject, open_ranges.thread, times, host_only=is_host_only(),
+                    started_ns=array("q", (start_ns,)),
+                )  # fmt: skip
                 add(open_ranges.innermost, batch)
                 return result
             finally:

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from timelines import P, T, small_timeline
 
-from launchkit.profiling.report.lanes import lanes_of
 from launchkit.profiling.report.perfetto import write_trace
 from launchkit.profiling.timeline import analyse, read_timeline
+from launchkit.profiling.timeline.containment import lanes_of
 
 
 def trace_of(timeline, *more):
@@ -59,13 +59,13 @@ def test_spans_on_a_lane_nest_or_are_apart(seed) -> None:
     spans = sorted(
         ((at, at + random.choice([0, 1, 5, 30])) for at in starts), key=lambda s: (s[0], -s[1])
     )
-    lanes = lanes_of(spans)
+    lanes = list(lanes_of(spans))
     for lane in set(lanes):
         assert not crossing([span for span, on in zip(spans, lanes, strict=True) if on == lane])
 
 
 def test_spans_that_nest_share_a_lane() -> None:
-    assert lanes_of([(0, 10), (0, 5), (1, 2), (2, 5), (5, 10), (10, 10), (10, 12)]) == [0] * 7
+    assert list(lanes_of([(0, 10), (0, 5), (1, 2), (2, 5), (5, 10), (10, 10), (10, 12)])) == [0] * 7
 
 
 def test_slices_nest_on_every_track_of_a_sample(sample) -> None:

@@ -36,7 +36,10 @@ ALLOWED = [
         "launchkit.profiling.recorder",
         LEAVES | {"launchkit.dispatch.launcher", "launchkit.hostonly", "launchkit.profiling"},
     ),
-    ("launchkit.profiling.report", LEAVES | {"launchkit.profiling.timeline"}),
+    (
+        "launchkit.profiling.report",
+        LEAVES | {"launchkit.profiling.names", "launchkit.profiling.timeline"},
+    ),
     ("launchkit.profiling", LEAVES),
     ("launchkit.service", LEAVES | {"launchkit.store"}),
     ("launchkit.__main__", {"launchkit.tools"}),

@@ -16,6 +16,7 @@ import polars as pl
 
 from launchkit.profiling.report.latency import launch_latency
 from launchkit.profiling.timeline.analysis.analysis import Analysis
+from launchkit.profiling.timeline.figures import DURATION_NS, QUANTILES
 from launchkit.profiling.timeline.model import Source, Timeline
 from launchkit.profiling.timeline.summaries import api_summary
 
@@ -103,11 +104,9 @@ def _phases(timeline: Timeline) -> pl.DataFrame:
     """Launches of an own profile by kernel, with the medians of their phases where they are known."""
     if "driver_ns" not in timeline.calls.columns:
         return pl.DataFrame()
-    took = pl.col("end_ns") - pl.col("start_ns")
-    quantiles = {"median_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
     rows = timeline.calls.group_by("name").agg(
-        pl.len().alias("count"), took.sum().alias("total_ns"),
-        *(took.quantile(part, "linear").alias(name) for name, part in quantiles.items()),
+        pl.len().alias("count"), DURATION_NS.sum().alias("total_ns"),
+        *(DURATION_NS.quantile(part, "linear").alias(name) for name, part in QUANTILES.items()),
         pl.col("find_ns", "grid_ns", "driver_ns").median().name.prefix("median_"),
     )  # fmt: skip
     return rows.sort("total_ns", "name", descending=[True, False])

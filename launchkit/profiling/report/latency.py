@@ -7,9 +7,10 @@ from typing import Any
 
 import polars as pl
 
+from launchkit.profiling.timeline.figures import DURATION_NS, QUANTILES
+from launchkit.profiling.timeline.vocabulary import LAUNCH_KINDS
+
 _PER_DECADE = 10
-_QUANTILES = {"median_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
-_LAUNCHES = ("launch", "graph_launch", "unknown_launch")
 
 
 def launch_latency(calls: pl.DataFrame) -> dict[str, Any]:
@@ -19,19 +20,21 @@ def launch_latency(calls: pl.DataFrame) -> dict[str, Any]:
     ``p90_ns``, ``p99_ns`` of the ``steady`` launches (None without any); ``bins``: ``from_ns``,
     ``to_ns`` and how many launches of each kind ended within, ten bins to a factor of ten.
     """
-    took = (pl.col("end_ns") - pl.col("start_ns")).alias("took")
+    took = DURATION_NS.alias("took")
     kind = (
         pl.when("cold").then(pl.lit("cold"))
         .when(pl.col("stall_ns") > 0).then(pl.lit("stalled"))
         .otherwise(pl.lit("steady"))
     )  # fmt: skip
-    launches = calls.filter(pl.col("kind").cast(pl.String).is_in(_LAUNCHES)).select(took, of=kind)
+    launches = calls.filter(pl.col("kind").cast(pl.String).is_in(LAUNCH_KINDS)).select(
+        took, of=kind
+    )
     steady = launches.filter(pl.col("of") == "steady").get_column("took")
     counts = dict(launches.group_by("of").len().iter_rows())
     return {
         "count": launches.height,
         **{name: counts.get(name, 0) for name in ("steady", "cold", "stalled")},
-        **{name: steady.quantile(part, "linear") for name, part in _QUANTILES.items()},
+        **{name: steady.quantile(part, "linear") for name, part in QUANTILES.items()},
         "bins": _bins(launches),
     }
 

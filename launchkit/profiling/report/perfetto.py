@@ -14,7 +14,6 @@ from typing import IO, Any, NamedTuple
 import polars as pl
 
 from launchkit import jsonio
-from launchkit.profiling.report.lanes import lanes_of
 from launchkit.profiling.report.perfetto_events import (
     Event,
     Row,
@@ -25,6 +24,7 @@ from launchkit.profiling.report.perfetto_events import (
     of_sample,
     of_work,
 )
+from launchkit.profiling.timeline.containment import lanes_of
 from launchkit.profiling.timeline.model import Timeline
 
 _EXACT_BELOW_NS = 2**50

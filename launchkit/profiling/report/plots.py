@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launchkit.profiling.report.views import Document, Row, titled
+from launchkit.profiling.report.views import Document, Row, place_of, titled
 
 Figure = dict[str, Any]
 
@@ -95,10 +95,10 @@ def _stacks(rows: Sequence[Row]) -> dict[str, list[float]]:
 def _python(document: Document) -> Figure | None:
     """What Python was doing in each range, stacked to 100 %."""
     rows = document["python"]
-    labels = list(dict.fromkeys(_place(row) for row in rows))[:_MOST]
+    labels = list(dict.fromkeys(place_of(row) for row in rows))[:_MOST]
     if not labels:
         return None
-    shares = {(row["name"], _place(row)): 100 * row["share"] for row in rows}
+    shares = {(row["name"], place_of(row)): 100 * row["share"] for row in rows}
     data = [
         {**_bars(name, labels, [shares.get((name, label), 0.0) for label in labels]),
          "marker": {"color": _PALETTE[number % len(_PALETTE)]}}
@@ -118,9 +118,9 @@ def _idle(document: Document) -> Figure | None:
     rows = [row for row in document["idle"] if row["idle_ns"]]
     per_step = any(row["step_ns"] is not None for row in rows)
     key = "step_ns" if per_step else "idle_ns"
-    places = {_place(row): 0.0 for row in rows}
+    places = {place_of(row): 0.0 for row in rows}
     for row in rows:
-        places[_place(row)] += row[key] or 0
+        places[place_of(row)] += row[key] or 0
     labels = sorted((place for place in places if places[place]), key=lambda place: -places[place])
     labels = labels[:_MOST]
     if not labels:
@@ -128,7 +128,7 @@ def _idle(document: Document) -> Figure | None:
     causes: dict[str, dict[str, float]] = {}
     for row in rows:
         of_cause = causes.setdefault(row["cause"], {})
-        of_cause[_place(row)] = of_cause.get(_place(row), 0.0) + (row[key] or 0) / 1000
+        of_cause[place_of(row)] = of_cause.get(place_of(row), 0.0) + (row[key] or 0) / 1000
     data = [
         _bars(cause, labels, [of.get(place, 0.0) for place in labels])
         for cause, of in causes.items()
@@ -137,12 +137,6 @@ def _idle(document: Document) -> Figure | None:
     layout = {"barmode": "stack", "xaxis": {"type": "category"}, "yaxis": {"title": {"text": unit}}}
     note = "By what the launching thread did, and the range that it did it in."
     return _figure("idle", "Why the GPU was idle", note, data, layout)
-
-
-def _place(row: Row) -> str:
-    if row["range"] is None:
-        return "(outside any range)"
-    return titled({"name": row["range"], "domain": row["domain"]})
 
 
 def _latency(document: Document) -> Figure | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from launchkit.profiling.names import DOMAIN
+
 Row = Mapping[str, Any]
 Document = Mapping[str, Any]
 Kind = Literal["text", "count", "us", "percent"]
@@ -61,7 +63,14 @@ def microseconds(value_ns: float) -> str:
 def titled(row: Row) -> str:
     """Return a range's name, behind its domain where that is not launchkit's."""
     domain = row.get("domain")
-    return f"{domain}:{row['name']}" if domain not in (None, "", "launchkit") else str(row["name"])
+    return f"{domain}:{row['name']}" if domain not in (None, "", DOMAIN) else str(row["name"])
+
+
+def place_of(row: Row) -> str:
+    """Return the range that a row of something else is in, as ``titled`` has it."""
+    if row.get("range") is None:
+        return "(outside any range)"
+    return titled({"name": row["range"], "domain": row.get("domain")})
 
 
 def _of(name: str) -> Callable[[Row], Any]:
@@ -76,12 +85,6 @@ def _each(name: str) -> Callable[[Row], Any]:
         return total / row["count"] if total is not None and row["count"] else None
 
     return value
-
-
-def _place(row: Row) -> str:
-    if row.get("range") is None:
-        return "(outside any range)"
-    return titled({"name": row["range"], "domain": row.get("domain")})
 
 
 def _process(row: Row) -> str:
@@ -147,7 +150,7 @@ VIEWS = (
         "idle", "Why the GPU was idle",
         "By what the launching thread did, and the range that it did it in.",
         (
-            Column("range", _place, "text", folds=True), Column("cause", _of("cause"), "text"),
+            Column("range", place_of, "text", folds=True), Column("cause", _of("cause"), "text"),
             Column("gaps", _of("gaps"), "count"), Column("µs in all", _of("idle_ns")),
             Column("µs per step", _of("step_ns")),
         ),
@@ -218,7 +221,7 @@ VIEWS = (
         "python", "Python by range",
         "Share of the samples taken in a range, inner ranges included; low and high: 95 % interval.",
         (
-            Column("range", _place, "text", folds=True), Column("doing", _of("name"), "text"),
+            Column("range", place_of, "text", folds=True), Column("doing", _of("name"), "text"),
             Column("samples", _of("count"), "count"), Column("of", _of("of"), "count", room=100),
             Column("share", _of("share"), "percent"), Column("low", _of("low"), "percent"),
             Column("high", _of("high"), "percent"),
@@ -229,7 +232,7 @@ VIEWS = (
         "frames", "Frames by range",
         "The innermost Python frames of the samples, the most frequent of each range.",
         (
-            Column("range", _place, "text", folds=True),
+            Column("range", place_of, "text", folds=True),
             Column("frame", _of("name"), "text", folds=True),
             Column("doing", _of("bucket"), "text", room=130),
             Column("samples", _of("count"), "count"), Column("share", _of("share"), "percent"),
@@ -243,7 +246,7 @@ VIEWS = (
         "µs; GPU active: how much of it any GPU executed something.",
         (
             Column("call", _of("name"), "text", folds=True),
-            Column("range", _place, "text", folds=True), _COUNT, _TOTAL,
+            Column("range", place_of, "text", folds=True), _COUNT, _TOTAL,
             Column("p50", _of("median_ns")), Column("GPU active", _of("gpu_active_ns")),
         ),
         lambda document: list(document["sync"]),

@@ -1,12 +1,34 @@
-"""Which ranges hold which calls, every range around a call counted. Above the model."""
+"""What lies in what: calls in all the ranges around them, spans on lanes that nest. Above the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import polars as pl
 
 _THREAD = ["process", "thread"]
+
+
+def lanes_of(spans: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """Yield the lane of each span (start, end), from 0: on a lane, spans nest or are apart.
+
+    ``spans`` stand in the order of their starts, the longer first where they start together.
+    Each takes the first lane that it fits into, so what nests already keeps to lane 0.
+    """
+    open_until: list[list[int]] = []
+    for start, end in spans:
+        yield _lane(open_until, start, end)
+
+
+def _lane(open_until: list[list[int]], start: int, end: int) -> int:
+    for lane, ends in enumerate(open_until):
+        while ends and ends[-1] <= start:
+            ends.pop()
+        if not ends or end <= ends[-1]:
+            ends.append(end)
+            return lane
+    open_until.append([end])
+    return len(open_until) - 1
 
 
 def contained(ranges: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

@@ -11,6 +11,7 @@ import polars as pl
 
 from launchkit.errors import BadDocumentError
 from launchkit.profiling import pyspy, samples_file
+from launchkit.profiling.names import DOMAIN
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import Source, Timeline, table_of
 from launchkit.profiling.timeline.progress import Progress, silent
@@ -19,7 +20,6 @@ from launchkit.profiling.timeline.refusing import unusable
 if TYPE_CHECKING:
     from launchkit.profiling.samples_schema import SamplesDocument
 
-DOMAIN = "launchkit"
 _LATE = 3
 """Intervals for which a sampler may be late where the machine is busy."""
 

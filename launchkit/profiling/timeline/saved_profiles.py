@@ -10,6 +10,7 @@ import polars as pl
 
 from launchkit.errors import BadDocumentError
 from launchkit.profiling import profile_file
+from launchkit.profiling.names import DOMAIN, REPLAY_CATEGORY
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import Source, Timeline, table_of
 from launchkit.profiling.timeline.progress import Progress, silent
@@ -17,10 +18,6 @@ from launchkit.profiling.timeline.refusing import unusable
 
 if TYPE_CHECKING:
     from launchkit.profiling.profile_schema import LaunchesPart, ProfileDocument, RangePart
-
-DOMAIN = "launchkit"
-REPLAY = "op replay"
-"""Category of the ranges that are replays of planned ops."""
 
 _SPLIT = {"find": "find_ns", "grid": "grid_ns", "driver": "driver_ns"}
 
@@ -110,7 +107,7 @@ def _replays(
     length = pl.Series(part.each_ns, dtype=pl.Int64)
     inner = [each for each in launches if (each.range, each.op) == (part.range, part.op)]
     spans = _Spans(part.started_ns, part.thread, length, _whole_replays(part, inner))
-    return _spans(document, part.op or "", REPLAY, None, spans)
+    return _spans(document, part.op or "", REPLAY_CATEGORY, None, spans)
 
 
 def _whole_replays(part: LaunchesPart, launches: Sequence[LaunchesPart]) -> pl.Series:

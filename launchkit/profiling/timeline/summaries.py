@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import polars as pl
 
 from launchkit.profiling.timeline.containment import contained
+from launchkit.profiling.timeline.figures import DURATION_NS, figures
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.vocabulary import LAUNCH_KINDS
 
-_DURATION = pl.col("end_ns") - pl.col("start_ns")
 _KEY = ["process", "correlation"]
 
 
@@ -28,7 +28,7 @@ def range_summary(timeline: Timeline, *, unclosed: bool = False) -> pl.DataFrame
     such are only counted, in ``unclosed``, unless ``unclosed`` is true, which is what nvtx_sum does.
     """
     ranges = timeline.ranges.filter(pl.col("kind") != "mark")
-    lasted = _DURATION
+    lasted = DURATION_NS
     if "recorder_ns" in ranges.columns:  # of own profiles, whose recorder knows its share
         lasted -= pl.col("recorder_ns").fill_null(0)
     duration = lasted if unclosed else pl.when("closed").then(lasted)
@@ -45,7 +45,7 @@ def api_summary(timeline: Timeline) -> pl.DataFrame:
     names have no version suffix, where cuda_api_sum strips short ones only.
     """
     keys = ["name", "kind"]
-    calls = timeline.calls.with_columns(duration_ns=_DURATION)
+    calls = timeline.calls.with_columns(duration_ns=DURATION_NS)
     made = calls.group_by(keys, maintain_order=True).agg(*_figures("duration_ns"))
     return _ordered(made, keys)
 
@@ -53,7 +53,7 @@ def api_summary(timeline: Timeline) -> pl.DataFrame:
 def kernel_summary(timeline: Timeline) -> pl.DataFrame:
     """Return the GPU time of kernels: ``name`` (short), ``count``, ``total_ns``, ``full_name``, the rest."""
     keys = ["name", "full_name"]
-    kernels = _kernels(timeline).with_columns(duration_ns=_DURATION)
+    kernels = _kernels(timeline).with_columns(duration_ns=DURATION_NS)
     made = kernels.group_by(keys, maintain_order=True).agg(*_figures("duration_ns"))
     return _ordered(made, keys)
 
@@ -72,7 +72,7 @@ def execution_summary(timeline: Timeline) -> pl.DataFrame:
     pairs = _kernels(timeline).join(calls, on=_KEY, how="inner", maintain_order="left")
     waited = pl.col("start_ns") - pl.col("call_end")
     pairs = pairs.with_columns(
-        duration_ns=_DURATION,
+        duration_ns=DURATION_NS,
         call_ns=pl.col("call_end") - pl.col("call_start"),
         queue_ns=pl.when(waited >= 0).then(waited),
         whole_ns=pl.max_horizontal("end_ns", "call_end") - pl.col("call_start"),
@@ -99,7 +99,7 @@ def range_kernel_summary(timeline: Timeline) -> pl.DataFrame:
     # Numbers for names: there are several pairs for each kernel, one for every range around it.
     pairs = contained(stacked, calls)
     launched = calls.select("call_id", *_KEY).join(
-        kernels.select(*_KEY, "kernel_code", duration_ns=_DURATION), on=_KEY
+        kernels.select(*_KEY, "kernel_code", duration_ns=DURATION_NS), on=_KEY
     )
     pairs = pairs.join(launched.drop(_KEY), on="call_id").drop("call_id")
     pairs = pairs.join(ranges.select("range_id", "range_code"), on="range_id")
@@ -139,13 +139,7 @@ def _figures(column: str, prefix: str = "") -> list[pl.Expr]:
     single = pl.when(value.count() == 1).then(0.0).otherwise(value.std())
     return [
         value.count().alias(f"{prefix}count"),
-        value.sum().alias(f"{prefix}total_ns"),
-        value.mean().alias(f"{prefix}mean_ns"),
-        value.median().alias(f"{prefix}median_ns"),
-        value.quantile(0.9, "linear").alias(f"{prefix}p90_ns"),
-        value.quantile(0.99, "linear").alias(f"{prefix}p99_ns"),
-        value.min().alias(f"{prefix}min_ns"),
-        value.max().alias(f"{prefix}max_ns"),
+        *figures(value, prefix),
         single.alias(f"{prefix}std_ns"),
     ]
 

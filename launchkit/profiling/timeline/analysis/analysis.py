@@ -19,12 +19,17 @@ from launchkit.profiling.timeline.analysis import (
     samples,
     stalls,
     steps,
+    tables,
 )
-from launchkit.profiling.timeline.analysis.intervals import covered_between, looked_up, unions
+from launchkit.profiling.timeline.analysis.intervals import covered_by, union
 from launchkit.profiling.timeline.analysis.linked import Linked, link
-from launchkit.profiling.timeline.analysis.nesting import Nesting, innermost_at
+from launchkit.profiling.timeline.analysis.nesting import Nesting
 from launchkit.profiling.timeline.analysis.verdicts import verdicts
+from launchkit.profiling.timeline.figures import DURATION_NS
 from launchkit.profiling.timeline.model import Timeline
+
+_MUCH = 0.1
+"""Part of the time of a full queue that a GPU may seem idle in: clocks differ, queues drain."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,9 @@ class Analysis:
 
     Tables, by what the docstring of the function behind each says of its columns: ``ranges``
     (``attribution.by_name``), ``instances`` (``attribution.instances``: each range), ``steps``
-    (``steps.step_table``), ``ops`` and ``layers`` (``layers``), ``kernels`` (``kernel_table``),
+    (``steps.step_table``), ``ops`` and ``layers`` (``layers``), ``kernels`` (``tables.kernel_table``),
     ``stalls`` (``stalls.stall_table``), ``cold`` (``cold.cold_launches``), ``sync``
-    (``sync_table``), ``gaps`` and ``idle`` (``gaps.Gaps``, with the ``domain`` and ``range`` of
+    (``tables.sync_table``), ``gaps`` and ``idle`` (``gaps.Gaps``, with the ``domain`` and ``range`` of
     each gap and ``step_ns``, the idle time within the steps divided by their number),
     ``verdicts`` (``verdicts.verdicts``), ``python`` and ``frames`` (``samples.bucket_table`` and
     ``frame_table``). ``calls`` holds each call that counts, with its figures,
@@ -85,10 +90,10 @@ def analyse(timeline: Timeline, *, step_range: str | None = None) -> Analysis:
     calls = cold.mark_cold(stalls.with_stalls(linked), linked.overheads, sampled=sampled)
     # What needs the calls alone comes first and gaps last, so that their memory does not add up.
     of_calls = {
-        "kernels": kernel_table(linked, calls),
+        "kernels": tables.kernel_table(linked, calls),
         "stalls": stalls.stall_table(calls),
         "cold": cold.cold_launches(calls),
-        "devices": device_table(linked),
+        "devices": tables.device_table(linked),
         "processes": ranks.process_table(timeline.processes, calls, linked.gpu),
     }
     nesting = attribution.nested_ranges(linked)
@@ -128,7 +133,7 @@ def _of_ranges(
         "ranges": ranges,
         "ops": layers.op_table(instances, places),
         "layers": layers.layer_table(instances, calls, nesting, places),
-        "sync": sync_table(linked, calls, nesting),
+        "sync": tables.sync_table(linked, calls, nesting),
         "verdicts": verdicts(
             ranges,
             host_only=source.host_only,
@@ -157,85 +162,10 @@ def _window(chosen: pl.DataFrame) -> tuple[int, int] | None:
     return int(chosen["start_ns"].min()), int(ends.item())  # type: ignore[arg-type]
 
 
-def kernel_table(linked: Linked, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the GPU work by ``name`` and ``kind``, the most time first.
-
-    ``count``, ``total_ns``, ``mean_ns``, ``median_ns``, ``p90_ns``, ``p99_ns``, ``min_ns``,
-    ``max_ns`` of its durations; ``slot`` (see ``layers``); of the calls that started it
-    ``orphans`` (not captured), ``launch_median_ns`` (without stalls and cold launches),
-    ``queue_median_ns`` from the call's return to the start, of those ``queued`` that
-    started after it.
-    """
-    own = calls.select(
-        "call_id", "cold", returned="end_ns",
-        launch=pl.col("end_ns") - pl.col("start_ns") - pl.col("stall_ns"),
-    )  # fmt: skip
-    took, waited = pl.col("end_ns") - pl.col("start_ns"), pl.col("start_ns") - pl.col("returned")
-    lean = linked.gpu.select("name", "kind", "start_ns", "end_ns", "call_id")
-    rows = looked_up(lean, own, "call_id").with_columns(took=took, waited=waited)
-    quantiles = {"median_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
-    table = rows.group_by("name", "kind").agg(
-        pl.len().alias("count"), pl.col("took").sum().alias("total_ns"),
-        pl.col("took").mean().alias("mean_ns"),
-        *(pl.col("took").quantile(part, "linear").alias(name) for name, part in quantiles.items()),
-        pl.col("took").min().alias("min_ns"), pl.col("took").max().alias("max_ns"),
-        orphans=pl.col("call_id").is_null().sum(),
-        launch_median_ns=pl.col("launch").filter(~pl.col("cold")).median(),
-        queued=(pl.col("waited") >= 0).sum(),
-        queue_median_ns=pl.col("waited").filter(pl.col("waited") >= 0).median(),
-    )  # fmt: skip
-    table = table.with_columns(slot=layers.slot_of(pl.col("name")))
-    return table.sort("total_ns", "name", "kind", descending=[True, False, False])
-
-
-def sync_table(linked: Linked, calls: pl.DataFrame, nesting: Nesting) -> pl.DataFrame:
-    """Return the waits for the GPU by ``name`` of the call and innermost ``range``.
-
-    ``count``, ``total_ns``, ``median_ns``, ``max_ns``, and ``gpu_active_ns``: how much of
-    it any GPU executed something. Blocking copies are among them.
-    """
-    waits = attribution.waiting(calls)
-    tops = innermost_at(waits, nesting.segments, "start_ns")
-    everywhere = pl.lit(0, pl.Int8).alias("all")
-    spans = waits.with_columns(everywhere)
-    during = covered_between(spans, linked.active, "all", "start_ns", "end_ns")
-    named = nesting.ranges.select("order", "domain", range="name")
-    rows = waits.hstack([tops]).with_columns(during.alias("during"), took=_length())
-    return (
-        rows.join(named, left_on="top", right_on="order", how="left")
-        .group_by("name", "domain", "range")
-        .agg(
-            count=pl.len(),
-            total_ns=pl.col("took").sum(),
-            median_ns=pl.col("took").median(),
-            max_ns=pl.col("took").max(),
-            gpu_active_ns=pl.col("during").sum(),
-        )
-        .sort("total_ns", "name", "range", descending=[True, False, False], nulls_last=True)
-    )
-
-
-def device_table(linked: Linked) -> pl.DataFrame:
-    """Return for each ``device`` its ``span_ns`` from first to last work, ``busy_ns``, ``idle_ns``.
-
-    ``work_ns`` is the sum of durations, which several streams make larger than ``busy_ns``.
-    """
-    work = linked.gpu.group_by("device").agg(count=pl.len(), work_ns=_length().sum())
-    spans = linked.busy.group_by("device").agg(
-        busy_ns=_length().sum(), span_ns=pl.col("end_ns").max() - pl.col("start_ns").min()
-    )  # fmt: skip
-    idle = pl.col("span_ns") - pl.col("busy_ns")
-    return work.join(spans, on="device").with_columns(idle_ns=idle).sort("device")
-
-
 def _short(timeline: Timeline) -> list[str]:
     short = samples.short_ranges(timeline) if timeline.samples.height else 0
     told = "ranges are shorter than what the sampler's clock may be off: samples may miss them"
     return [f"{short} {told}"] if short else []
-
-
-def _length() -> pl.Expr:
-    return pl.col("end_ns") - pl.col("start_ns")
 
 
 def _warnings(
@@ -255,8 +185,8 @@ def _warnings(
         estimated.height,
     }  # fmt: skip
     hidden_ns = _hidden_work_ns(linked)
-    tables = (timeline.ranges, timeline.calls, timeline.gpu, timeline.samples)
-    nothing = not any(table.height for table in tables)
+    frames = (timeline.ranges, timeline.calls, timeline.gpu, timeline.samples)
+    nothing = not any(frame.height for frame in frames)
     made = ["there is no range, call or GPU work in the capture"] if nothing else []
     if hidden_ns:
         made.append(
@@ -268,14 +198,7 @@ def _warnings(
 
 def _hidden_work_ns(linked: Linked) -> int:
     """Return for how long a launch queue was full while no GPU work is known; 0 for little of it."""
-    everywhere = pl.lit(0, pl.Int8).alias("all")
-    full = linked.overheads.filter(pl.col("kind") == "queue_full").with_columns(everywhere)
-    spans = unions(full, "all")
-    known = covered_between(spans, linked.active, "all", "start_ns", "end_ns")
-    whole_ns = int(spans.select(_length().sum()).item())
-    hidden_ns = whole_ns - int(known.sum())
+    spans = union(linked.overheads.filter(pl.col("kind") == "queue_full"))
+    whole_ns = int(spans.select(DURATION_NS.sum()).item())
+    hidden_ns = whole_ns - int(covered_by(spans, linked.active).sum())
     return hidden_ns if linked.gpu.height and hidden_ns > _MUCH * whole_ns else 0
-
-
-_MUCH = 0.1
-"""Part of the time of a full queue that a GPU may seem idle in: clocks differ, queues drain."""

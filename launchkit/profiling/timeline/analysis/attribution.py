@@ -19,6 +19,7 @@ from launchkit.profiling.timeline.analysis import intervals
 from launchkit.profiling.timeline.analysis.intervals import looked_up
 from launchkit.profiling.timeline.analysis.linked import Linked
 from launchkit.profiling.timeline.analysis.nesting import Nesting, innermost_at, nest
+from launchkit.profiling.timeline.figures import DURATION_NS, figures
 
 _SUMMED = ("launches", "kernels", "gpu_ops", "gpu_ns", "stall_ns", "cold_ns", "added_ns")
 _PROFILER = ("flush", "instrumentation", "resource", "other")
@@ -96,7 +97,7 @@ def instances(
         [nested, _overlapping(loose, linked, calls)], how="diagonal"
     )  # fmt: skip
     every = every.sort("range_id")
-    return every.with_columns(gpu_active_ns=_while_active(every, linked.active))
+    return every.with_columns(gpu_active_ns=intervals.covered_by(every, linked.active))
 
 
 def _without_recorder(nested: pl.DataFrame) -> pl.DataFrame:
@@ -116,13 +117,8 @@ def _overlapping(loose: pl.DataFrame, linked: Linked, calls: pl.DataFrame) -> pl
     return spans.with_columns(inclusive_python_ns=pl.lit(None, pl.Int64))
 
 
-def _while_active(ranges: pl.DataFrame, active: pl.DataFrame) -> pl.Series:
-    spans = ranges.select("start_ns", "end_ns", pl.lit(0, pl.Int8).alias("all"))
-    return intervals.covered_between(spans, active, "all", "start_ns", "end_ns")
-
-
 def _took() -> pl.Expr:
-    return pl.col("end_ns") - pl.col("start_ns") - pl.col("stall_ns")
+    return DURATION_NS - pl.col("stall_ns")
 
 
 def _inclusive(ranges: pl.DataFrame, calls: pl.DataFrame, host: HostTime, key: str) -> pl.DataFrame:
@@ -141,7 +137,7 @@ def _inclusive(ranges: pl.DataFrame, calls: pl.DataFrame, host: HostTime, key: s
     }
     found = ranges.with_columns(*counted, **covered)
     recorder = pl.col("recorder_ns") + pl.col("added_ns")
-    wall = (pl.col("end_ns") - pl.col("start_ns") - recorder).clip(lower_bound=0)
+    wall = (DURATION_NS - recorder).clip(lower_bound=0)
     found = found.with_columns(wall.alias("wall_ns"), recorder_ns=recorder)
     return found.with_columns(
         api_ns=pl.col("busy_ns") - pl.col("sync_ns"),
@@ -157,7 +153,7 @@ def exclusive(nesting: Nesting, calls: pl.DataFrame, host: HostTime) -> pl.DataF
         for name, islands in (("sync", host.sync), ("busy", host.busy))
     )
     times = (
-        spans.with_columns(sync, busy, wall=pl.col("end_ns") - pl.col("start_ns"))
+        spans.with_columns(sync, busy, wall=DURATION_NS)
         .group_by("top")
         .agg(
             exclusive_ns=pl.col("wall").sum(),
@@ -257,16 +253,11 @@ def by_name(rows: pl.DataFrame, key: Sequence[str] = ("name", "domain")) -> pl.D
     that column and ``unclosed_launches``. ``overlapping``: they are start/end ranges.
     """
     closed, wall = pl.col("closed"), pl.col("wall_ns").filter("closed")
-    quantiles = {"median_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
     return (
         rows.group_by(key)
         .agg(
             closed.sum().alias("count"),
-            wall.sum().alias("total_ns"),
-            wall.mean().alias("mean_ns"),
-            *(wall.quantile(part, "linear").alias(name) for name, part in quantiles.items()),
-            wall.min().alias("min_ns"),
-            wall.max().alias("max_ns"),
+            *figures(wall),
             *(pl.col(name).filter("closed").sum() for name in _TOTALS),
             unclosed=(~closed).sum(),
             unclosed_launches=pl.col("launches").filter(~closed).sum(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from launchkit.profiling.timeline.analysis.intervals import covered_between, unions
+from launchkit.profiling.timeline.figures import DURATION_NS
 
 LOADING = ("jit", "lazy_loading", "module_loading")
 """Kinds of overhead that belong to a first launch."""
@@ -41,7 +42,7 @@ def _held_up(calls: pl.DataFrame) -> pl.Series:
     """Return which launches took much longer than usual beside a cold launch of their process."""
     cold = unions(calls.filter("cold"), "process")
     beside = covered_between(calls, cold, "process", "start_ns", "end_ns")
-    took = pl.col("end_ns") - pl.col("start_ns") - pl.col("stall_ns")
+    took = DURATION_NS - pl.col("stall_ns")
     usual = pl.when(pl.col("launches") > 0).then(took).median().over("process", "name")
     asked = calls.select("launches", took.alias("took"), usual.alias("usual"), beside=beside)
     held = (pl.col("took") > _HELD * pl.col("usual")) & (pl.col("beside") * 2 > pl.col("took"))
@@ -63,7 +64,7 @@ def cold_launches(calls: pl.DataFrame) -> pl.DataFrame:
     ``steady_median_ns`` (null: there is no other launch) and ``excess_ns`` over that.
     """
     launches = calls.lazy().filter(pl.col("launches") > 0)
-    took = pl.col("end_ns") - pl.col("start_ns") - pl.col("stall_ns")
+    took = DURATION_NS - pl.col("stall_ns")
     key = ["process", "full"]
     named = launches.with_columns(full=pl.coalesce("full_kernel", "kernel"))
     steady = (

@@ -16,6 +16,7 @@ import polars as pl
 from launchkit.errors import UsageError
 from launchkit.profiling.timeline.analysis.analysis import Analysis
 from launchkit.profiling.timeline.analysis.bootstrap import median_ratios
+from launchkit.profiling.timeline.figures import DURATION_NS
 
 HOST_METRICS = ("wall_ns", "inclusive_python_ns", "api_ns")
 METRICS = (*HOST_METRICS, "gpu_ns", "launches")
@@ -143,7 +144,7 @@ def _ranges(analysis: Analysis, calibration: float) -> pl.DataFrame:
 
 
 def _kernels(analysis: Analysis) -> pl.DataFrame:
-    took = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
+    took = DURATION_NS.cast(pl.Float64)
     return analysis.gpu.select(
         "name", pl.lit(None, pl.String).alias("domain"), took.alias("gpu_ns")
     )

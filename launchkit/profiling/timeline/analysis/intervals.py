@@ -11,6 +11,10 @@ from typing import Literal
 
 import polars as pl
 
+from launchkit.profiling.timeline.figures import DURATION_NS
+
+_ONE_KEY = pl.lit(0, pl.Int8).alias("all")
+
 
 def looked_up(
     rows: pl.DataFrame, table: pl.DataFrame, on: str | Sequence[str], *, nulls_equal: bool = False
@@ -43,7 +47,7 @@ def unions(intervals: pl.DataFrame, key: str) -> pl.DataFrame:
     ends = rows.get_column("begins").shift(-1, fill_value=True)
     starts = rows.filter("begins").select(key, "start_ns")
     islands = starts.with_columns(rows.get_column("end_ns").filter(ends))
-    length = pl.col("end_ns") - pl.col("start_ns")
+    length = DURATION_NS
     before = (length.cum_sum().over(key) - length).alias("before_ns")
     return islands.select(key, "start_ns", "end_ns", before)
 
@@ -64,6 +68,17 @@ def covered_between(
 ) -> pl.Series:
     """Return how much of each span from ``start`` to ``end`` the islands of its key cover."""
     return covered_ns(spans, islands, key, end) - covered_ns(spans, islands, key, start)
+
+
+def union(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return the union of all intervals, whatever their keys, for ``covered_by``."""
+    return unions(intervals.with_columns(_ONE_KEY), "all")
+
+
+def covered_by(spans: pl.DataFrame, islands: pl.DataFrame) -> pl.Series:
+    """Return how much of each span from ``start_ns`` to ``end_ns`` a ``union`` covers."""
+    keyed = spans.select("start_ns", "end_ns", _ONE_KEY)
+    return covered_between(keyed, islands, "all", "start_ns", "end_ns")
 
 
 def values_at(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from launchkit.profiling.names import DOMAIN
 from launchkit.profiling.timeline.analysis.attribution import by_name
 from launchkit.profiling.timeline.analysis.nesting import Nesting, innermost_at
 
@@ -40,7 +41,6 @@ SLOTS: tuple[tuple[str, str], ...] = (
 """Slots and the patterns (ignoring case) of names that belong to them; the first that fits counts."""
 
 _LAYER = r"(?i)(?:^|[^a-z])(?:layers?|blocks?)[ ._#:=\[-]*(\d+)"
-_LAUNCHKIT = "launchkit"
 
 
 def slot_of(name: pl.Expr) -> pl.Expr:
@@ -53,8 +53,8 @@ def slot_of(name: pl.Expr) -> pl.Expr:
 def placed(nesting: Nesting) -> pl.DataFrame:
     """Return by ``order`` the ``op``, ``layer`` and ``slot`` of ranges that nest, inherited ones too."""
     ranges = nesting.ranges
-    op = pl.when(pl.col("domain") == _LAUNCHKIT).then("category")
-    given = pl.when(pl.col("domain") == _LAUNCHKIT).then("payload").cast(pl.Int64, strict=False)
+    op = pl.when(pl.col("domain") == DOMAIN).then("category")
+    given = pl.when(pl.col("domain") == DOMAIN).then("payload").cast(pl.Int64, strict=False)
     named = pl.col("name").str.extract(_LAYER, 1).cast(pl.Int64, strict=False)
     own = ranges.select(
         "order", "parent", "depth", op=pl.coalesce(op, "name"), layer=pl.coalesce(given, named)

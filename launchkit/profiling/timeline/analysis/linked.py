@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from launchkit.profiling.timeline.analysis.intervals import looked_up, unions, values_at
+from launchkit.profiling.timeline.analysis.intervals import looked_up, union, unions, values_at
+from launchkit.profiling.timeline.figures import DURATION_NS
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.vocabulary import LAUNCH_KINDS
 
@@ -34,14 +35,15 @@ class Linked:
     """The tables of a timeline, joined.
 
     ``lanes``: ``process``, ``thread`` and ``lane``, a number for each thread. ``ranges``: those of
-    the timeline with their lane, their names without the number of a PyTorch op's run. ``calls``: calls that no other contains, and launches inside a
-    call that is none; with ``lane``, ``launches`` (1 for a launch, else 0) and what they started:
+    the timeline with their lane, their names without the number of a PyTorch op's run. ``calls``:
+    calls that no other contains, and launches inside a call that is none; with ``lane``,
+    ``launches`` (1 for a launch, else 0) and what they started:
     ``gpu_ops``, ``kernels``, ``gpu_ns`` (sum of durations), ``gpu_first_ns`` and ``gpu_last_ns``,
     ``kernel`` and ``full_kernel`` (of the first one). ``submissions``: a row for each such call and
     device, with ``first_ns`` and ``last_ns`` of its work there. ``gpu``: GPU work with
-    ``call_id``, null where the launch was not captured. ``busy`` and ``active``: unions of the times
-    in which a ``device``, or any of them (``all`` is 0), executed something. ``overheads``: with their
-    lane.
+    ``call_id``, null where the launch was not captured. ``busy`` and ``active``: the times in which
+    a ``device`` (``unions``), or any of them (``union``), executed something. ``overheads``: with
+    their lane.
     """
 
     lanes: pl.DataFrame
@@ -67,7 +69,7 @@ def link(timeline: Timeline) -> Linked:
     counts = calls.select(pl.col("outermost") | pl.col("launches")).to_series()
     kept = (calls if counts.all() else calls.filter(counts)).drop("outer_id")
     kept = kept.with_columns(pl.col("launches").cast(pl.UInt32))
-    busy, everywhere = unions(gpu, "device"), pl.lit(0, pl.Int8).alias("all")
+    busy = unions(gpu, "device")
     return Linked(
         lanes=lanes,
         ranges=ranges,
@@ -75,7 +77,7 @@ def link(timeline: Timeline) -> Linked:
         submissions=_submissions(kept, gpu),
         gpu=gpu,
         busy=busy,
-        active=unions(busy.with_columns(everywhere), "all"),
+        active=union(busy),
         overheads=overheads,
     )
 
@@ -165,7 +167,7 @@ def _with_call(gpu: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _with_gpu(calls: pl.DataFrame, gpu: pl.DataFrame) -> pl.DataFrame:
     rows = gpu.lazy().filter(pl.col("call_id").is_not_null()).select(
-        "call_id", kernels=pl.col("kind") == "kernel", gpu_ns=pl.col("end_ns") - pl.col("start_ns"),
+        "call_id", kernels=pl.col("kind") == "kernel", gpu_ns=DURATION_NS,
         gpu_first_ns="start_ns", gpu_last_ns="end_ns", kernel="name", full_kernel="full_name",
     ).collect()  # fmt: skip
     single, several = _alone(rows, ["call_id"])

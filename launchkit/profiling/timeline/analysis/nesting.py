@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import polars as pl
 
 from launchkit.profiling.timeline.analysis.intervals import looked_up, values_at
+from launchkit.profiling.timeline.containment import lanes_of
 
 _NONE = -1
 
@@ -139,22 +142,8 @@ def _split(ranges: pl.DataFrame, crossed: pl.Series) -> tuple[pl.DataFrame, int]
 
 def _parts(rows: Iterable[tuple[int, int, int]]) -> Iterator[int]:
     """Yield for each range the number of the first part of its stack in which it nests."""
-    current, parts = None, list[list[int]]()
-    for stack, start_ns, end_ns in rows:
-        if stack != current:
-            current, parts = stack, []
-        yield _place(parts, start_ns, end_ns)
-
-
-def _place(parts: list[list[int]], start_ns: int, end_ns: int) -> int:
-    for number, ends in enumerate(parts):
-        while ends and ends[-1] <= start_ns:
-            ends.pop()
-        if not ends or ends[-1] >= end_ns:
-            ends.append(end_ns)
-            return number
-    parts.append([end_ns])
-    return len(parts) - 1
+    for _, ranges in groupby(rows, key=itemgetter(0)):
+        yield from lanes_of((start_ns, end_ns) for _, start_ns, end_ns in ranges)
 
 
 def _with_tops(events: pl.DataFrame) -> pl.DataFrame:

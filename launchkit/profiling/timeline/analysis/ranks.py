@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from launchkit.profiling.timeline.figures import DURATION_NS
+
 _QUANTILES = {"late_median_ns": 0.5, "late_p90_ns": 0.9}
 
 
@@ -23,7 +25,7 @@ def process_table(processes: pl.DataFrame, calls: pl.DataFrame, gpu: pl.DataFram
     this process was the last.
     """
     launches = calls.filter(pl.col("launches") > 0)
-    took = pl.col("end_ns") - pl.col("start_ns")
+    took = DURATION_NS
     steady = (took - pl.col("stall_ns")).filter(~pl.col("cold"))
     rows = launches.group_by("process").agg(
         pl.len().alias("count"), took.sum().alias("total_ns"), pl.col("stall_ns").sum(),

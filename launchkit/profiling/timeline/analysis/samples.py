@@ -13,6 +13,7 @@ import polars as pl
 
 from launchkit.profiling.timeline.analysis.buckets import bucket_of
 from launchkit.profiling.timeline.analysis.nesting import Nesting, innermost_at, nest
+from launchkit.profiling.timeline.figures import DURATION_NS
 from launchkit.profiling.timeline.model import Timeline, empty_table
 
 CONFIDENCE = 0.95
@@ -58,7 +59,7 @@ def frame_table(timeline: Timeline, most: int = 10) -> pl.DataFrame:
 def short_ranges(timeline: Timeline) -> int:
     """Return how many ranges are no longer than what the clocks may be apart: samples may miss them."""
     apart_ns = timeline.source.calibration.get("clock_uncertainty_ns", 0.0)
-    took = pl.col("end_ns") - pl.col("start_ns")
+    took = DURATION_NS
     return timeline.ranges.filter(took <= apart_ns).height
 
 

@@ -18,6 +18,7 @@ from launchkit.profiling.timeline.analysis.intervals import (
     values_at,
 )
 from launchkit.profiling.timeline.analysis.linked import Linked
+from launchkit.profiling.timeline.figures import DURATION_NS
 from launchkit.profiling.timeline.vocabulary import LAUNCH_KINDS
 
 QUEUEING = (*LAUNCH_KINDS, "memcpy", "memset")
@@ -102,7 +103,7 @@ def _after(linked: Linked) -> pl.DataFrame:
 
 def _estimated(calls: pl.DataFrame) -> pl.Series:
     """Return how long each call waited, by what calls take over a short queue."""
-    took = (pl.col("end_ns") - pl.col("start_ns")).alias("took")
+    took = DURATION_NS.alias("took")
     queueing = pl.col("kind").cast(pl.String).is_in(QUEUEING) & pl.col("queued").is_not_null()
     asked = calls.select("process", "name", "queued", took, queueing=queueing)
     longest = pl.when("queueing").then("queued").max().over("process")
@@ -128,7 +129,7 @@ def stall_table(calls: pl.DataFrame) -> pl.DataFrame:
     waited), ``stall_ns``, ``launch_ns`` (the rest), ``launch_median_ns``, ``longest_queue``,
     ``stall_method``.
     """
-    took = pl.col("end_ns") - pl.col("start_ns")
+    took = DURATION_NS
     return (
         calls.filter(pl.col("kind").cast(pl.String).is_in(QUEUEING))
         .with_columns(took=took)

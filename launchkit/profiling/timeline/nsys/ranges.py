@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from launchkit.profiling.names import DOMAIN
 from launchkit.profiling.timeline.model import RANGE_KINDS
 from launchkit.profiling.timeline.nsys import cleaning
 from launchkit.profiling.timeline.nsys.owners import owner, thread
@@ -194,7 +195,7 @@ def _domains(export: Export, events: pl.DataFrame, names: pl.DataFrame) -> pl.Da
 def _warn_of_dropped(export: Export, events: pl.DataFrame, names: pl.DataFrame) -> None:
     """Warn where launchkit, or all programs, named a domain and nothing arrived in it."""
     created = names.filter(pl.col("role") == "domain")
-    own = created.filter(pl.col("text") == "launchkit")
+    own = created.filter(pl.col("text") == DOMAIN)
     used = own.join(events, on=["process", "domainId"], how="semi").height
     if (own.height and not used) or (created.height and not events.height):
         what = "launchkit's domain" if own.height else "the NVTX domains"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from launchkit.profiling.timeline.what_if.program import (
     Entry,
@@ -78,8 +78,10 @@ class Fused:
 
 Change = CachedLaunches | OpPlan | CudaGraph | Fused
 
+_Edited: TypeAlias = dict[int, Entry | None]
+"""Entries by number, as a change makes them; None: it leaves them out."""
 
-_Edit = Callable[[Program, list[int], Any], "dict[int, Entry | None] | None"]
+_Edit = Callable[[Program, list[int], Any], _Edited | None]
 
 
 def apply(program: Program, change: Change) -> tuple[Program, int, int]:
@@ -88,7 +90,7 @@ def apply(program: Program, change: Change) -> tuple[Program, int, int]:
     edit = _EDITS[type(change)]
     ops = list(program.ops)
     working = replace(program, ops=ops)
-    edited: dict[int, Entry | None] = {}
+    edited: _Edited = {}
     skipped = 0
     for numbers in found:
         made = edit(working, numbers, change)
@@ -99,10 +101,8 @@ def apply(program: Program, change: Change) -> tuple[Program, int, int]:
     return replace(working, entries=kept), len(found) - skipped, skipped
 
 
-def _cached(
-    program: Program, numbers: list[int], change: CachedLaunches
-) -> dict[int, Entry | None] | None:
-    made: dict[int, Entry | None] = {}
+def _cached(program: Program, numbers: list[int], change: CachedLaunches) -> _Edited | None:
+    made: _Edited = {}
     for number in numbers:
         entry = program.entries[number]
         if entry.launches and (entry.driver or not change.driver_only):
@@ -112,14 +112,12 @@ def _cached(
     return made or None
 
 
-def _planned(
-    program: Program, numbers: list[int], change: OpPlan
-) -> dict[int, Entry | None] | None:
+def _planned(program: Program, numbers: list[int], change: OpPlan) -> _Edited | None:
     if not any(program.entries[number].launches and program.entries[number].driver
                for number in numbers):  # fmt: skip
         return None
     inside = numbers[1:]
-    made: dict[int, Entry | None] = {}
+    made: _Edited = {}
     left = min(change.python_ns, sum(program.entries[number].before_ns for number in inside))
     for number in inside:
         entry = program.entries[number]
@@ -130,9 +128,7 @@ def _planned(
     return made
 
 
-def _as_graph(
-    program: Program, numbers: list[int], change: CudaGraph
-) -> dict[int, Entry | None] | None:
+def _as_graph(program: Program, numbers: list[int], change: CudaGraph) -> _Edited | None:
     inside = [program.entries[number] for number in numbers]
     ops = tuple(op for entry in inside for op in entry.ops)
     launches = sum(entry.launches for entry in inside)
@@ -148,7 +144,7 @@ def _as_graph(
             latency_ns=least, between_ns=between if place else op.between_ns
         )
     begin, first, *others = numbers
-    made: dict[int, Entry | None] = dict.fromkeys(others[:-1])
+    made: _Edited = dict.fromkeys(others[:-1])
     made[begin] = inside[0]
     made[first] = inside[1]._replace(
         before_ns=change.python_ns, cost_ns=change.launch_ns, ops=ops, launches=True
@@ -158,7 +154,7 @@ def _as_graph(
     return made
 
 
-def _fused(program: Program, numbers: list[int], _: Fused) -> dict[int, Entry | None] | None:
+def _fused(program: Program, numbers: list[int], _: Fused) -> _Edited | None:
     launching = [number for number in numbers if program.entries[number].launches
                  and program.entries[number].ops]  # fmt: skip
     if len(launching) < 2:
@@ -168,7 +164,7 @@ def _fused(program: Program, numbers: list[int], _: Fused) -> dict[int, Entry | 
     whole = sum(program.ops[number].duration_ns for number in ops)
     kept: Op = program.ops[ops[0]]
     program.ops[ops[0]] = kept._replace(duration_ns=whole)
-    made: dict[int, Entry | None] = dict.fromkeys(others)
+    made: _Edited = dict.fromkeys(others)
     made[first] = program.entries[first]._replace(ops=(ops[0],))
     waits = {number: entry for number in numbers
              if (entry := program.entries[number]).waits_for in ops[1:]}  # fmt: skip

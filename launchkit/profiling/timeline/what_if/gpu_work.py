@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -14,55 +14,71 @@ from launchkit.profiling.timeline.what_if.program import USUAL_BETWEEN_NS, USUAL
 _SOON_NS = 20_000
 
 
+class _Work(NamedTuple):
+    device: int
+    stream: int
+    called_ns: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def lane(self) -> tuple[int, int]:
+        """The device and its stream."""
+        return self.device, self.stream
+
+
 def ops_of(gpu: pl.DataFrame) -> list[Op]:
     """Return the GPU work in the order of its launches, with what each piece waited for."""
-    rows = gpu.select(
-        "device", pl.col("stream").fill_null(0), "called", "start_ns", "end_ns"
-    ).rows()  # fmt: skip
-    issued = [start - called for _, _, called, start, _ in rows if start >= called]
-    latency = int(min(median(issued), USUAL_LATENCY_NS)) if issued else USUAL_LATENCY_NS
-    ends: dict[tuple[int, int], int] = {}
-    last: dict[tuple[int, int], int] = {}
-    made = []
-    for number, (device, stream, called, start, end) in enumerate(rows):
-        before = ends.get((device, stream), -(2**62))
-        after = _other_stream(device, stream, start, called, before, ends, last)
-        made.append(_op(rows[number], before, after, ends, latency))
-        ends[device, stream] = max(end, before)
-        last[device, stream] = number
-    return made
+    columns = ("device", pl.col("stream").fill_null(0), "called", "start_ns", "end_ns")
+    works = [_Work(*row) for row in gpu.select(*columns).rows()]
+    issued = [work.start_ns - work.called_ns for work in works if work.start_ns >= work.called_ns]
+    latency_ns = int(min(median(issued), USUAL_LATENCY_NS)) if issued else USUAL_LATENCY_NS
+    streams = _Streams(latency_ns)
+    return [streams.op(number, work) for number, work in enumerate(works)]
 
 
-def _other_stream(
-    device: int, stream: int, start: int, called: int, before: int,
-    ends: Mapping[tuple[int, int], int], last: Mapping[tuple[int, int], int],
-) -> tuple[int, tuple[int, int]] | None:  # fmt: skip
-    """Return the work of another stream that ended just before this one started late, if any."""
-    if start - max(called, before) <= USUAL_LATENCY_NS * 2:
-        return None
-    near = [
-        (end, key)
-        for key, end in ends.items()
-        if key[0] == device and key[1] != stream and 0 <= start - end <= _SOON_NS and end > called
-    ]
-    if not near:
-        return None
-    _, key = max(near)
-    return last[key], key
+class _Streams:
+    """The streams of all devices, while their work is gone through in the order of its launches."""
 
+    def __init__(self, latency_ns: int) -> None:
+        self._latency_ns = latency_ns
+        self._ends: dict[tuple[int, int], int] = {}
+        self._last: dict[tuple[int, int], int] = {}
 
-def _op(
-    row: tuple[int, int, int, int, int], before: int,
-    after: tuple[int, tuple[int, int]] | None, ends: Mapping[tuple[int, int], int], latency: int,
-) -> Op:  # fmt: skip
-    device, stream, called, start, end = row
-    key, duration = (device, stream), max(0, end - start)
-    if after is not None:
-        lag = start - ends[after[1]]
-        return Op(key, duration, latency, USUAL_BETWEEN_NS, after[0], lag)
-    if called + latency <= before:
-        return Op(key, duration, latency, max(0, min(start - before, _SOON_NS)))
-    return Op(key, duration, start - called, USUAL_BETWEEN_NS)
+    def op(self, number: int, work: _Work) -> Op:
+        """Return the next piece of work, the ``number``-th."""
+        before_ns = self._ends.get(work.lane, -(2**62))
+        made = self._waiting(work, before_ns)
+        self._ends[work.lane] = max(work.end_ns, before_ns)
+        self._last[work.lane] = number
+        return made
+
+    def _waiting(self, work: _Work, before_ns: int) -> Op:
+        key, duration_ns = work.lane, max(0, work.end_ns - work.start_ns)
+        other = self._other_stream(work, before_ns)
+        if other is not None:
+            lag_ns = work.start_ns - self._ends[other]
+            return Op(
+                key, duration_ns, self._latency_ns, USUAL_BETWEEN_NS, self._last[other], lag_ns
+            )
+        if work.called_ns + self._latency_ns <= before_ns:
+            between_ns = max(0, min(work.start_ns - before_ns, _SOON_NS))
+            return Op(key, duration_ns, self._latency_ns, between_ns)
+        return Op(key, duration_ns, work.start_ns - work.called_ns, USUAL_BETWEEN_NS)
+
+    def _other_stream(self, work: _Work, before_ns: int) -> tuple[int, int] | None:
+        """Return another stream whose work ended just before this started late, if any."""
+        if work.start_ns - max(work.called_ns, before_ns) <= USUAL_LATENCY_NS * 2:
+            return None
+        near = [
+            (end_ns, key)
+            for key, end_ns in self._ends.items()
+            if key[0] == work.device
+            and key[1] != work.stream
+            and 0 <= work.start_ns - end_ns <= _SOON_NS
+            and end_ns > work.called_ns
+        ]
+        return max(near)[1] if near else None
 
 
 class Waits:
