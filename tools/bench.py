@@ -28,21 +28,19 @@ from launchkit.tools import (
     bench_warm,
 )
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     Rounds,
     benchmark,
     check_at_least,
-    check_output,
     check_settings,
-    counted,
     give,
     plain_table,
-    print_text,
     print_title,
     where,
     wide_console,
 )
+from launchkit.tools.output import AsJson, counted, print_text
+from launchkit.tools.output_files import check_output
 
 app = typer.Typer(invoke_without_command=True)
 _VARIANTS = {

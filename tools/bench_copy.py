@@ -13,21 +13,20 @@ from rich.console import Console
 
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     Rounds,
     benchmark,
     check_at_least,
-    check_output,
     check_settings,
     give,
     keeper,
     plain_table,
-    print_text,
     print_title,
     where,
     wide_console,
 )
+from launchkit.tools.output import AsJson, print_text
+from launchkit.tools.output_files import check_output
 
 MODEL_NAMES = "Qwen3.5-9B, Nemotron-3-Super"
 HELP = (

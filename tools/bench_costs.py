@@ -8,21 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     Rounds,
     benchmark,
     check_at_least,
-    check_output,
     check_settings,
-    counted,
     give,
     plain_table,
-    print_text,
     print_title,
     where,
     wide_console,
 )
+from launchkit.tools.output import AsJson, counted, print_text
+from launchkit.tools.output_files import check_output
 
 _LEGEND = (
     "Medians. Imports are CPU time in fresh processes; the launch path beside torch and Triton, "

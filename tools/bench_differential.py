@@ -10,22 +10,20 @@ from typing import Annotated, Any
 import typer
 
 from launchkit.tools.bench_output import (
-    AsJson,
     Cases,
     Output,
     Processes,
     benchmark,
     check_at_least,
-    check_output,
     check_settings,
-    counted,
     give,
     plain_table,
-    print_text,
     print_title,
     process_count,
     wide_console,
 )
+from launchkit.tools.output import AsJson, counted, print_text
+from launchkit.tools.output_files import check_output
 
 
 def differential(

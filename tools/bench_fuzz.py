@@ -10,20 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     Processes,
     benchmark,
     check_at_least,
-    check_output,
-    counted,
     give,
     plain_table,
-    print_text,
     print_title,
     process_count,
     wide_console,
 )
+from launchkit.tools.output import AsJson, counted, print_text
+from launchkit.tools.output_files import check_output
 
 Targets = Annotated[
     list[str] | None,

@@ -10,18 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     benchmark,
     check_at_least,
-    check_output,
-    counted,
     give,
     plain_table,
-    print_text,
     print_title,
     wide_console,
 )
+from launchkit.tools.output import AsJson, counted, print_text
+from launchkit.tools.output_files import check_output
 
 _LEGEND = (
     "Medians of times, largest peaks. import: read_timeline; summaries: tables by range, function "

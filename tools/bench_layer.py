@@ -10,22 +10,20 @@ from typing import Annotated, Any
 import typer
 
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     Rounds,
     benchmark,
     check_at_least,
-    check_output,
     check_settings,
-    counted,
     give,
     keeper,
     plain_table,
-    print_text,
     print_title,
     where,
     wide_console,
 )
+from launchkit.tools.output import AsJson, counted, print_text
+from launchkit.tools.output_files import check_output
 
 _VARIANTS = {"baseline": "baseline", "copied": "copied", "launchkit": "launchkit"}
 _LEGEND = (

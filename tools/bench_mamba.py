@@ -13,17 +13,16 @@ import typer
 
 from launchkit.tools.bench_mamba_table import show
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     Rounds,
     benchmark,
     check_at_least,
-    check_output,
     check_settings,
-    counts,
     give,
     keeper,
 )
+from launchkit.tools.output import AsJson, counts
+from launchkit.tools.output_files import check_output
 
 MODEL_NAMES = (
     "Nemotron-3-Nano, Nemotron-3.5-Lightning, Nemotron-3-Super, Granite-4.0-h-micro, Bamba-9B"

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from launchkit import jsonio, settings
 from launchkit.errors import UsageError
+from launchkit.tools.output_files import replace_file, write
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")]
 Rounds = Annotated[int, typer.Option(help="How often each row is timed, at least 2.")]
 Cases = Annotated[
@@ -80,73 +76,6 @@ def process_count(asked: int | None) -> int:
     return processes
 
 
-def check_output(output: Path | None) -> None:
-    """Refuse before measuring what cannot be written after it; nothing is changed by the trial."""
-    if output is None:
-        return
-    try:
-        _try_to_open(output)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{output} cannot be written: {error}. Give a file in a directory that exists and that "
-            "you may write to."
-        ) from error
-
-
-def _try_to_open(output: Path) -> None:
-    target = os.path.realpath(output)
-    try:
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-    except FileExistsError:
-        if _is_replaceable(output) or output.is_dir():
-            with open(target, "ab"):
-                return
-        # Opening a pipe would end it for its reader.
-        if output.is_socket() or not os.access(target, os.W_OK):
-            raise PermissionError("it takes no output") from None
-    else:
-        os.remove(target)
-
-
-def _is_replaceable(output: Path) -> bool:
-    return output.is_file() or not output.exists()
-
-
-def replace_file(output: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all: no reader and no failure sees a half of it.
-
-    The temporary file beside it has a name that is used only once. What is not a regular file,
-    such as a pipe, is written to. Raises OSError.
-    """
-    if not _is_replaceable(output):
-        output.write_bytes(data)
-        return
-    target = Path(os.path.realpath(output))
-    part = target.with_name(f".launchkit-{secrets.token_hex(8)}.part")
-    try:
-        with open(part, "xb") as file:
-            file.write(data)
-        if target.exists():
-            shutil.copymode(target, part)
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def write(output: Path, data: bytes) -> None:
-    """Write a result to its file, or raise UsageError."""
-    try:
-        try:
-            replace_file(output, data)
-        except PermissionError:
-            # The file may be writable where its directory is not.
-            output.write_bytes(data)
-    except OSError as error:
-        raise UsageError(
-            f"the JSON was not written: {error}. Give another file, or print it with --json."
-        ) from error
-
-
 def give(
     document: dict[str, Any],
     show: Callable[[dict[str, Any]], None],
@@ -191,24 +120,6 @@ def keeper(output: Path | None, what: str) -> Callable[[dict[str, Any]], None]:
     return keep
 
 
-def counts() -> Progress:
-    """Return progress bars on standard error that say how many of how many are done."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    console = Console(stderr=True)
-    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
-
-
-@contextlib.contextmanager
-def counted(what: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """Show how many of ``total`` are done, None if it is not known; yield what says that more are.
-
-    That is called with how many more, or with nothing for one.
-    """
-    with counts() as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done=1: progress.advance(task, done)
-
-
 def wide_console() -> Console:
     """Return a console of at least 80 columns.
 
@@ -222,11 +133,6 @@ def wide_console() -> Console:
 def print_title(console: Console, title: str) -> None:
     """Print what a benchmark's figures are, above its tables."""
     console.print(title, style="italic", highlight=False, markup=False)
-
-
-def print_text(console: Console, text: str) -> None:
-    """Print a sentence below the tables, with nothing in it marked up."""
-    console.print(text, highlight=False, markup=False)
 
 
 def plain_table(

@@ -11,17 +11,16 @@ import typer
 
 from launchkit.tools.bench_mamba import MODEL_NAMES
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     benchmark,
     check_at_least,
-    check_output,
     check_settings,
-    counts,
     give,
     keeper,
 )
 from launchkit.tools.bench_serve_table import show
+from launchkit.tools.output import AsJson, counts
+from launchkit.tools.output_files import check_output
 
 HELP = (
     "Serve random requests with a hybrid stack, launched as engines do it and with launchkit.\n\n"

@@ -6,13 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-from launchkit.tools.bench_output import (
-    plain_table,
-    print_text,
-    print_title,
-    where,
-    wide_console,
-)
+from launchkit.tools.bench_output import plain_table, print_title, where, wide_console
+from launchkit.tools.output import print_text
 
 _FIGURES = {
     "output_tokens_per_s": "tokens/s",

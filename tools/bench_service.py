@@ -11,18 +11,16 @@ import typer
 
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     benchmark,
     check_at_least,
-    check_output,
-    counted,
     give,
     plain_table,
-    print_text,
     print_title,
     wide_console,
 )
+from launchkit.tools.output import AsJson, counted, print_text
+from launchkit.tools.output_files import check_output
 
 Database = Annotated[
     Literal["sqlite", "postgresql"],

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from launchkit.tools.bench_output import (
-    AsJson,
     Output,
     benchmark,
-    check_output,
     check_settings,
-    counted,
     give,
     keeper,
     plain_table,
-    print_text,
     print_title,
     where,
     wide_console,
 )
+from launchkit.tools.output import AsJson, counted, print_text
+from launchkit.tools.output_files import check_output
 
 _VARIANTS = {
     "cold": "nothing stored",

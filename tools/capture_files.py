@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress
 
 from launchkit.errors import UsageError
-from launchkit.tools.bench_output import check_output
+from launchkit.tools.output_files import check_output
 
 if TYPE_CHECKING:
     from launchkit.profiling.timeline import Analysis, Timeline
@@ -66,20 +63,3 @@ def check_beside(output: Path | None, captures: Sequence[Path]) -> None:
                 output=str(output),
             )
     check_output(output)
-
-
-@contextmanager
-def replacing(output: Path) -> Iterator[IO[bytes]]:
-    """Give a file that takes the place of ``output`` when the block ends well; a pipe gets it as is."""
-    if output.exists() and not output.is_file():
-        with output.open("wb") as file:
-            yield file
-        return
-    target = Path(os.path.realpath(output))
-    part = target.with_name(f".launchkit-{secrets.token_hex(8)}.part")
-    try:
-        with part.open("xb") as file:
-            yield file
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)

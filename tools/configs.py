@@ -25,11 +25,9 @@ from launchkit.tools import (
     configs_service,
 )
 from launchkit.tools.configs_output import (
-    AsJson,
     DevicePart,
     KernelPart,
     StorePlace,
-    echo_json,
     finding,
     identified,
     open_or_exit,
@@ -39,6 +37,7 @@ from launchkit.tools.configs_output import (
     us,
     wanted,
 )
+from launchkit.tools.output import AsJson, echo_json
 
 app = typer.Typer(help="Look at stored tuned configs, share and pin them.", no_args_is_help=True)
 

@@ -15,11 +15,9 @@ from launchkit.tools import configs_foreign as told
 from launchkit.tools.configs_foreign import Told, read_foreign
 from launchkit.tools.configs_merge import DryRun, PolicyName, merge_records_into, report
 from launchkit.tools.configs_output import (
-    AsJson,
     DevicePart,
     KernelPart,
     StorePlace,
-    echo_json,
     fail,
     finding,
     open_or_exit,
@@ -27,6 +25,7 @@ from launchkit.tools.configs_output import (
     wanted,
     working,
 )
+from launchkit.tools.output import AsJson, echo_json
 
 
 def export_configs(

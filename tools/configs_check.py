@@ -14,16 +14,8 @@ from launchkit.store import pins
 from launchkit.store.base import ConfigStore
 from launchkit.store.checking import Finding, check_pins, check_store
 from launchkit.store.staleness import STALE_POLICIES, StalePolicy
-from launchkit.tools.configs_output import (
-    AsJson,
-    StorePlace,
-    echo_json,
-    fail,
-    open_or_exit,
-    show,
-    table,
-    working,
-)
+from launchkit.tools.configs_output import StorePlace, fail, open_or_exit, show, table, working
+from launchkit.tools.output import AsJson, echo_json
 
 
 def check(

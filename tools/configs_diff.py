@@ -11,10 +11,8 @@ from launchkit.configs import TunedRecord
 from launchkit.store import PinnedStore, pins
 from launchkit.store.comparing import ChangedWinner, StoreDiff, compare
 from launchkit.tools.configs_output import (
-    AsJson,
     DevicePart,
     KernelPart,
-    echo_json,
     located,
     open_or_exit,
     short_key,
@@ -24,6 +22,7 @@ from launchkit.tools.configs_output import (
     won_cell,
     working,
 )
+from launchkit.tools.output import AsJson, echo_json
 
 
 def diff(

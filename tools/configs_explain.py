@@ -16,7 +16,8 @@ from launchkit.errors import LaunchkitError
 from launchkit.keys import encode_value
 from launchkit.store import ConfigStore, Explanation
 from launchkit.store.explaining import explain_fields, value_text
-from launchkit.tools.configs_output import AsJson, StorePlace, echo_json, fail, open_or_exit
+from launchkit.tools.configs_output import StorePlace, fail, open_or_exit
+from launchkit.tools.output import AsJson, echo_json
 
 Kernel = Annotated[str, typer.Argument(help="The kernel's declared name, or a part of it.")]
 Keys = Annotated[

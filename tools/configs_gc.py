@@ -15,20 +15,18 @@ from launchkit.store import ConfigStore, DirectoryStore, LayeredStore
 from launchkit.store.collect import Removal, Rules, Survey, Waste, remove, survey
 from launchkit.tools.configs_check import stale_policy
 from launchkit.tools.configs_output import (
-    AsJson,
     StorePlace,
-    echo_json,
     fail,
     finding,
     located,
     open_or_exit,
     owner,
-    progress,
     short_key,
     show,
     table,
     working,
 )
+from launchkit.tools.output import AsJson, counted, echo_json
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _BYTES = {"": 1, "k": 1000, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
@@ -76,7 +74,7 @@ def collect_garbage(
         found = survey(directory, rules, now_s)
     removal = Removal((), ())
     if yes:
-        with progress("removing", len(found.waste)) as done:
+        with counted("removing", len(found.waste)) as done:
             removal = remove(found.waste, rules, now_s, done)
     _report(directory, found, removal if yes else None, as_json)
     if removal.stayed:

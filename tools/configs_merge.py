@@ -12,15 +12,12 @@ from launchkit.printing import printable
 from launchkit.store import ConfigStore
 from launchkit.store.merge import POLICIES, Conflict, Merging, Outcome, Policy, apply, plan
 from launchkit.tools.configs_output import (
-    AsJson,
     DevicePart,
     KernelPart,
-    echo_json,
     fail,
     finding,
     located,
     open_or_exit,
-    progress,
     short_key,
     show_by_owner,
     target_or_exit,
@@ -29,6 +26,7 @@ from launchkit.tools.configs_output import (
     won_cell,
     working,
 )
+from launchkit.tools.output import AsJson, counted, echo_json
 
 PolicyName = Annotated[
     str,
@@ -73,7 +71,7 @@ def merge_records_into(
     with working("comparing"):
         merging = plan(target, records, _policy(policy))
     if not dry_run:
-        with progress("writing", len(merging.staged)) as done:
+        with counted("writing", len(merging.staged)) as done:
             apply(merging, target, done)
     return merging
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, NoReturn
@@ -11,11 +11,9 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from launchkit import jsonio
 from launchkit.configs import TunedRecord
 from launchkit.errors import LaunchkitError
 from launchkit.printing import printable, printable_lines
@@ -25,7 +23,6 @@ StorePlace = Annotated[
     str | None,
     typer.Option("--store", help="A directory or URL; left out: LAUNCHKIT_STORE, or the cache."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 KernelPart = Annotated[
     str | None, typer.Option("--kernel", help="Only kernels whose name has this part.")
 ]
@@ -93,19 +90,6 @@ def wanted(
         of_kernel = kernel is None or kernel in record.kernel.name
         if of_kernel and (device is None or device in f"{record.device.name} {record.device.arch}"):
             yield record
-
-
-def echo_json(found: dict[str, Any]) -> None:
-    """Print plain data as JSON. A path that is no UTF-8 has its odd bytes spelled out."""
-    typer.echo(jsonio.dumps(_encodable(found)), nl=False)
-
-
-def _encodable(found: Any) -> Any:
-    if isinstance(found, str):
-        return found.encode("utf-8", "backslashreplace").decode()
-    if isinstance(found, dict):
-        return {_encodable(name): _encodable(value) for name, value in found.items()}
-    return [_encodable(each) for each in found] if isinstance(found, (list, tuple)) else found
 
 
 def show(table: Table) -> None:
@@ -185,15 +169,6 @@ def cell(text: str) -> Text:
 def us(time_us: float | None) -> str:
     """Return a time for a table; nothing where there is none."""
     return "" if time_us is None else f"{time_us:.2f}"
-
-
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show progress on a terminal, and give what counts it on."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 @contextmanager

@@ -14,17 +14,16 @@ from launchkit.store import pins
 from launchkit.store.comparing import compare
 from launchkit.tools.configs_diff import diff_object, print_diff
 from launchkit.tools.configs_output import (
-    AsJson,
     DevicePart,
     KernelPart,
     StorePlace,
-    echo_json,
     fail,
     finding,
     open_or_exit,
     wanted,
     working,
 )
+from launchkit.tools.output import AsJson, echo_json
 
 
 def pin(

@@ -13,11 +13,9 @@ from launchkit.errors import LaunchkitError, ServiceError
 from launchkit.store import ConfigStore, LayeredStore
 from launchkit.tools.configs_merge import DryRun, PolicyName, merge_records_into, report
 from launchkit.tools.configs_output import (
-    AsJson,
     DevicePart,
     KernelPart,
     StorePlace,
-    echo_json,
     fail,
     finding,
     open_or_exit,
@@ -27,6 +25,7 @@ from launchkit.tools.configs_output import (
     wanted,
     working,
 )
+from launchkit.tools.output import AsJson, echo_json
 
 if TYPE_CHECKING:
     from launchkit.service.client.store import ServiceStore

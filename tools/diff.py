@@ -13,8 +13,9 @@ import typer
 
 from launchkit import jsonio
 from launchkit.errors import UsageError
-from launchkit.tools.bench_output import check_at_least, wide_console, write
+from launchkit.tools.bench_output import check_at_least, wide_console
 from launchkit.tools.capture_files import analysed, check_beside
+from launchkit.tools.output_files import write
 
 Before = Annotated[Path, typer.Argument(help="A capture.")]
 After = Annotated[Path, typer.Argument(help="A later capture of the same.")]

@@ -16,9 +16,8 @@ from rich.text import Text
 from launchkit import settings
 from launchkit.printing import printable
 from launchkit.tools import doctor_captures, doctor_checks, doctor_environment
-from launchkit.tools.bench_output import AsJson
-from launchkit.tools.configs_output import echo_json
 from launchkit.tools.doctor_check import FINDING, Check
+from launchkit.tools.output import AsJson, echo_json, print_text
 
 _STYLES = {"ok": "green", "note": "yellow", FINDING: "red"}
 
@@ -70,11 +69,7 @@ def show(checks: Sequence[Check], document: dict[str, Any]) -> None:
     """Print what was found as tables: versions, checks, and the environment."""
     console = Console()
     versions = document["versions"]
-    console.print(
-        ", ".join(f"{name} {version or '-'}" for name, version in versions.items()),
-        highlight=False,
-        markup=False,
-    )
+    print_text(console, ", ".join(f"{name} {version or '-'}" for name, version in versions.items()))
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -87,7 +82,6 @@ def show(checks: Sequence[Check], document: dict[str, Any]) -> None:
     console.print(table)
     set_ones = [each for each in document["environment"] if each["text"] is not None]
     for each in set_ones:
-        told = printable(f"{each['name']}={each['text']}")
-        console.print(told, highlight=False, markup=False)
+        print_text(console, printable(f"{each['name']}={each['text']}"))
     found = document["findings"]
     console.print(f"{found} finding{'' if found == 1 else 's'}", style="red" if found else "green")

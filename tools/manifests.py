@@ -22,7 +22,6 @@ ManifestPath = Annotated[
         metavar="MANIFEST", help="What launchkit.record_manifest or LAUNCHKIT_MANIFEST recorded."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a summary.")]
 
 
 def read(path: Path) -> Manifest:

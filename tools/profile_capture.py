@@ -14,7 +14,7 @@ from rich.console import Console
 from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.profiling import capturing
-from launchkit.tools.bench_output import check_output, write
+from launchkit.tools.output_files import check_output, write
 from launchkit.tools.profile_runs import Plan, Result, launches, nsys, pyspy, torch
 
 Program = Annotated[

@@ -14,8 +14,9 @@ import typer
 
 from launchkit import jsonio
 from launchkit.errors import UsageError
-from launchkit.tools.bench_output import check_at_least, wide_console, write
-from launchkit.tools.capture_files import analysed_together, check_beside, replacing
+from launchkit.tools.bench_output import check_at_least, wide_console
+from launchkit.tools.capture_files import analysed_together, check_beside
+from launchkit.tools.output_files import replacing, write
 
 Captures = Annotated[
     list[Path],

@@ -16,7 +16,7 @@ import typer
 from launchkit import jsonio, settings
 from launchkit.errors import UsageError
 from launchkit.tools import afterwards
-from launchkit.tools.bench_output import check_output
+from launchkit.tools.output_files import check_output
 
 Program = Annotated[
     list[str],

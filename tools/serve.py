@@ -10,7 +10,7 @@ import typer
 
 from launchkit import jsonio, settings
 from launchkit.errors import UsageError
-from launchkit.tools.bench_output import AsJson
+from launchkit.tools.output import AsJson
 
 if TYPE_CHECKING:
     from launchkit.service.context import Service

@@ -10,8 +10,8 @@ import typer
 
 from launchkit.errors import UsageError
 from launchkit.printing import printable
-from launchkit.tools.bench_output import AsJson
-from launchkit.tools.configs_output import echo_json, finding, show, table
+from launchkit.tools.configs_output import finding, show, table
+from launchkit.tools.output import AsJson, echo_json
 from launchkit.tools.serve import LONGEST_DAYS, DatabaseUrl, database_url, needing_the_extra
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from launchkit.dispatch.manifest.document import Manifest
 from launchkit.errors import UsageError
 from launchkit.printing import printable_lines
 from launchkit.tools import manifests
-from launchkit.tools.configs_output import StorePlace, echo_json
+from launchkit.tools.configs_output import StorePlace
+from launchkit.tools.output import AsJson, echo_json
 
 Gpus = Annotated[
     str | None,
@@ -41,7 +42,7 @@ def command(
     gpus: Gpus = None,
     make: Make = None,
     kernel: Kernels = None,
-    as_json: manifests.AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tune every launch of a manifest on this machine's GPUs, and store the configs.
 

@@ -12,7 +12,8 @@ import typer
 import launchkit
 from launchkit.printing import printable_lines
 from launchkit.tools import manifests
-from launchkit.tools.configs_output import StorePlace, echo_json
+from launchkit.tools.configs_output import StorePlace
+from launchkit.tools.output import AsJson, echo_json
 
 Workers = Annotated[
     int | None,
@@ -24,7 +25,7 @@ def command(
     manifest: manifests.ManifestPath,
     workers: Workers = None,
     store: StorePlace = None,
-    as_json: manifests.AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compile every launch of a manifest into Triton's disk cache, with its stored config.
 

@@ -15,7 +15,7 @@ from launchkit.benchmarks.launch import bench as launch_bench
 from launchkit.benchmarks.mamba import bench as mamba_bench
 from launchkit.errors import UsageError
 from launchkit.tools import bench, bench_mamba, cli
-from launchkit.tools.bench_output import check_output, replace_file, write
+from launchkit.tools.output_files import check_output, replace_file, write
 
 PLACES = ["missing/r.json", ".", "x" * 256, "/proc/self/zzz", "file/r.json", "loop", "socket"]
 
