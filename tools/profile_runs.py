@@ -67,10 +67,21 @@ class Result:
         if self.dry_run:
             return [capturing.shell_text(command) for command in self.commands]
         told = [f"warning: {warning}" for warning in self.warnings]
+        if self.exit_code:
+            told.insert(0, f"the program ended with exit code {self.exit_code}")
         if not self.files:
             return [*told, "nothing was captured."]
         shown = capturing.shell_text(["launchkit", "report", *map(str, self.files)])
         return [*told, f"Captured. To read it: {shown}"]
+
+
+_NO_LAUNCH = {
+    False: "no launch went through launchkit. Give --install, and all Triton kernels do; or capture "
+    "what Triton itself launches with --nsys or --torch",
+    True: "no Triton kernel was launched: see that the program gets as far as that, or capture "
+    "what it does instead with --nsys or --torch",
+}
+"""What is said of a profile without launches, by whether all Triton kernels were let through."""
 
 
 def launches(plan: Plan) -> Result:
@@ -79,10 +90,7 @@ def launches(plan: Plan) -> Result:
     if plan.dry_run:
         return result
     if result.files and not any(_launched(path) for path in result.files):
-        result.warnings.append(
-            "no launch went through launchkit. Give --install, and all Triton kernels do; or capture "
-            "what Triton itself launches with --nsys or --torch"
-        )
+        result.warnings.append(_NO_LAUNCH[bool(plan.changes)])
     if not result.files:
         result.warnings.append(
             "no process imported Triton and ended well: killed ones leave nothing, and Python with "

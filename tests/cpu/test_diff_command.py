@@ -100,6 +100,16 @@ def test_launches_that_are_more_fail_as_more_however_seldom_the_range_was_there(
     assert "too few" not in failed
 
 
+@pytest.mark.parametrize(("turned", "said"), [(False, "more"), (True, "fewer")])
+def test_launches_become_more_or_fewer_and_not_slower(turned, said, command) -> None:
+    one, two = capture(1.0), capture(1.0)
+    doubled = pl.concat([two.calls, two.calls.with_columns(correlation=pl.col("correlation") + 40)])
+    sides = [one, two.with_tables(calls=doubled.sort("start_ns"))]
+    shown = command(*(sides[::-1] if turned else sides)).stdout
+    assert re.search(rf"op +launches +40/40 +\d +\d .* {said} *$", shown, re.MULTILINE), shown
+    assert re.search(rf"Comparisons: .*1 {said}", shown)
+
+
 def test_a_slower_machine_is_divided_out(command) -> None:
     machines = capture(1.0, clock_ns=40.0), capture(1.5, seed=1, clock_ns=60.0)
     done = command(*machines, "--fail-over", "10%")

@@ -164,6 +164,7 @@ def quiet():
 def test_launches_and_ranges_of_a_program_are_recorded_and_its_exit_code_kept(tmp_path) -> None:
     done = in_shell("-o", tmp_path / "out", "--", script(tmp_path, LAUNCHING), **quiet())
     assert done.returncode == 7, done.stderr
+    assert "the program ended with exit code 7\n" in done.stderr
     (file,) = (tmp_path / "out").glob("launches-*.json.gz")
     timeline = read_timeline(file)
     assert timeline.ranges["name"].to_list() == ["layer"] * 5
@@ -177,6 +178,21 @@ def test_torch_traces_the_program_with_its_ranges(tmp_path) -> None:
     names = read_timeline(file).ranges["name"].to_list()
     assert names.count("layer") == 5
     assert names.count("aten::add") == 5
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [([], "Give --install"), (["--install"], "no Triton kernel was launched: see that")],
+)
+def test_a_profile_without_launches_says_what_to_try_that_was_not_tried(
+    option, told, tmp_path
+) -> None:
+    path = script(tmp_path, "import triton\n")
+    done = in_shell(*option, "-o", tmp_path / "out", "--", path)
+    assert done.returncode == 0, done.stderr
+    assert told in done.stderr
+    assert "exit code" not in done.stderr
+    assert ("Give --install" in done.stderr) is not bool(option)
 
 
 NOTHING = """

@@ -20,7 +20,7 @@ from launchkit.profiling.report.document import report_document
 from launchkit.profiling.report.html import html_report
 from launchkit.profiling.report.plots import figures
 from launchkit.profiling.report.views import VIEWS, microseconds
-from launchkit.profiling.timeline import analyse, read_timeline
+from launchkit.profiling.timeline import analyse, read_timeline, suggestions
 from launchkit.tools.cli import app
 
 
@@ -85,6 +85,24 @@ def test_room_of_columns_without_figures_is_that_of_others(small, sample) -> Non
     alone = report_document(analyse(small_timeline(ranges=ranges, calls=[], gpu=[])))
     assert re.search(r"count +wall +p50 +Python *$", printed(alone, width=100), re.MULTILINE)
     assert re.search(r"count +wall +Python +calls", printed(sample, width=100))
+
+
+def test_narrow_terminal_shows_what_the_gpu_waits_and_how_good_the_replay_is(sample) -> None:
+    replayed = analyse(small_timeline())
+    ranges = printed(sample, width=80)
+    replays = printed(report_document(replayed, suggestions(replayed)), width=80)
+    assert re.search(r"^range .* wall .* calls +waits +GPU idle *$", ranges, re.MULTILINE)
+    assert re.search(r"^range +change +measured +replayed +predicted", replays, re.MULTILINE)
+
+
+def test_table_says_at_which_width_it_has_more_columns(sample) -> None:
+    ranges = [
+        re.sub(r"\s+", " ", printed(sample, width=width).split("\nWhy\n")[0])
+        for width in (80, 100, 220)
+    ]
+    assert "More columns: COLUMNS=220." in ranges[0]
+    assert "More columns: COLUMNS=220." in ranges[1]
+    assert "More columns" not in ranges[2]
 
 
 def test_document_is_json_and_says_which_rows_were_read(small) -> None:

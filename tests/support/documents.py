@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SHOWN = {"bash", "diff", "json", "text", "toml", "yaml"}
 RUN = {"python", "console"}
 CAPTURES = {
-    "docs/guides/timeline.md": ["capture.sqlite"],
     "docs/reading-timelines.md": ["capture.sqlite", "rank0.sqlite", "rank1.sqlite"],
     "docs/timelines.md": ["capture.sqlite"],
 }

@@ -23,7 +23,9 @@ _METRICS = {
     "launches": "launches",
 }  # fmt: skip
 _TELLING = ("slower", "faster", "only before", "only after")
-_STYLES = {"slower": "red", "more": "red", "faster": "green"}
+_COUNTED = {"slower": "more", "faster": "fewer"}
+"""What is said of launches, which are counted, for what is said of times."""
+_STYLES = {"slower": "red", "more": "red", "faster": "green", "fewer": "green"}
 
 
 def difference_document(
@@ -73,8 +75,9 @@ def _judgement(document: Mapping[str, Any], limit: int) -> Iterator[RenderableTy
     if not document["over"]:
         yield Text(f"Nothing is over {allowed}.")
         return
+    # However seldom the range was there: the rows themselves may say that it is too few.
     failing = [
-        {**row, "change": "more"} if row["metric"] == "launches" else row
+        {**row, "change": "slower"} if row["metric"] == "launches" else row
         for row in document["over"]
     ]
     yield _table(f"Over {allowed}", failing, limit)
@@ -115,7 +118,7 @@ def _table(title: str, rows: list[Mapping[str, Any]], limit: int) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("change", no_wrap=True)
     for row in rows[:limit]:
-        table.add_row(*_cells(row), style=_STYLES.get(row["change"]))
+        table.add_row(*_cells(row), style=_STYLES.get(_change(row)))
     return table
 
 
@@ -130,9 +133,14 @@ def _cells(row: Mapping[str, Any]) -> list[Text]:
         _value(row, "after"),
         "" if row["ratio"] is None else f"{row['ratio']:.3f}",
         f"{row['low']:.2f} to {row['high']:.2f}" if known else "",
-        row["change"],
+        _change(row),
     ]
     return [Text(cell) for cell in cells]
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    change: str = row["change"]
+    return _COUNTED.get(change, change) if row["metric"] == "launches" else change
 
 
 def _value(row: Mapping[str, Any], side: str) -> str:
@@ -145,6 +153,7 @@ def _value(row: Mapping[str, Any], side: str) -> str:
 def _summary(document: Mapping[str, Any]) -> str:
     counts: dict[str, int] = {}
     for row in document["rows"]:
-        counts[row["change"]] = counts.get(row["change"], 0) + 1
+        change = _change(row)
+        counts[change] = counts.get(change, 0) + 1
     listed = ", ".join(f"{count} {change}" for change, count in sorted(counts.items()))
     return f"Comparisons: {listed or 'none, the captures share nothing that is timed'}."

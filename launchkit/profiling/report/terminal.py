@@ -48,14 +48,13 @@ def renderables(
 
 
 def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
-    more = len(rows) - limit
-    note = view.note + (f" {more} more rows: --limit, or --json." if more > 0 else "")
+    columns = _columns(view, rows[:limit], width)
     table = Table(
-        title=view.title, title_justify="left", caption=note, caption_justify="left",
+        title=view.title, title_justify="left", caption=_note(view, rows, columns, limit),
+        caption_justify="left",
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False,
         padding=(0, 2 if width >= 130 else 1, 0, 0),
     )  # fmt: skip
-    columns = _columns(view, rows[:limit], width)
     for column in columns:
         table.add_column(
             column.title, justify="left" if column.kind == "text" else "right", overflow="fold",
@@ -66,17 +65,30 @@ def _table(view: View, rows: list[Any], width: int, limit: int) -> Table:
     return table
 
 
+def _note(view: View, rows: list[Any], shown: list[Column], limit: int) -> str:
+    """Return what stands below a table: what its figures are, and how to see those it leaves out."""
+    note, more = view.note, len(rows) - limit
+    if more > 0:
+        note += f" {more} more rows: --limit, or --json."
+    rooms = [column.room for column in _telling(view, rows[:limit]) if column not in shown]
+    return note + (f" More columns: COLUMNS={max(rooms)}." if rooms else "")
+
+
+def _telling(view: View, rows: list[Any]) -> list[Column]:
+    """Return the columns that have a figure in some row."""
+    return [column for column in view.columns if any(column.value(row) for row in rows)]
+
+
 def _columns(view: View, rows: list[Any], width: int) -> list[Column]:
     """Return the columns for which there is room.
 
     One without any figure, such as of a GPU in a capture without one, says nothing: its room is
     the others'.
     """
-    empty = [column for column in view.columns if not any(column.value(row) for row in rows)]
-    left = sum(max(_FIGURE, len(column.title)) + 2 for column in empty if column.room <= width)
-    return [
-        column for column in view.columns if column not in empty and column.room <= width + left
-    ]
+    telling = _telling(view, rows)
+    empty = [column for column in view.columns if column not in telling and column.room <= width]
+    left = sum(max(_FIGURE, len(column.title)) + 2 for column in empty)
+    return [column for column in telling if column.room <= width + left]
 
 
 _FIGURE = 7

@@ -106,7 +106,7 @@ _HOST = (
 _ON_GPU = (
     Column("GPU work", _each("gpu_ns"), room=130),
     Column("GPU busy", _each("gpu_busy_ns"), room=190),
-    Column("GPU idle", _each("exposed_idle_ns"), room=100),
+    Column("GPU idle", _each("exposed_idle_ns")),
 )
 _QUANTILES = (
     Column("p50", _of("median_ns")),
@@ -131,7 +131,8 @@ VIEWS = (
             Column("verdict", _of("verdict"), "text"), _COUNT, Column("wall", _each("total_ns")),
             Column("p50", _of("median_ns"), room=130), *_QUANTILES[1:],
             Column("exclusive", _each("exclusive_ns"), room=190), *_HOST,
-            Column("launches", lambda row: _rounded(_each("launches")(row)), "count"), *_ON_GPU,
+            Column("launches", lambda row: _rounded(_each("launches")(row)), "count", room=90),
+            *_ON_GPU,
             Column("why", _of("reason"), "text", room=220, folds=True),
         ),
         lambda document: list(document["ranges"]),
@@ -178,7 +179,7 @@ VIEWS = (
         (
             Column("range", _of("range"), "text", folds=True),
             Column("change", lambda row: CHANGES.get(row["change"], row["change"]), "text"),
-            Column("measured", _of("measured_ns")), Column("replayed", _of("replayed_ns"), room=100),
+            Column("measured", _of("measured_ns")), Column("replayed", _of("replayed_ns")),
             Column("predicted", _of("predicted_ns")), Column("saved", _of("saved_ns")),
             Column("hidden", _of("hidden_ns")),
             Column("but", lambda row: "; ".join(row["notes"]), "text", room=160, folds=True),
