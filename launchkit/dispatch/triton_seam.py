@@ -115,7 +115,7 @@ def require_driver() -> None:
     except RuntimeError as error:
         raise UsageError(
             f"Triton has no GPU to launch on ({error}). Launch on a machine with a GPU and its "
-            "driver, or call launchkit.hostonly.activate() to launch without executing.",
+            "driver; a program may call launchkit.hostonly.activate() first, to launch without one.",
         ) from error
 
 
