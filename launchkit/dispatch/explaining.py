@@ -18,9 +18,9 @@ def explain(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Explanation
         kernel, grid, args, kwargs: as for ``launch_autotuned``.
 
     Returns:
-        An ``Explanation``: printed through its ``text``, what is wanted, the nearest records, and the
-        fields in which they differ; ``found`` is true where a record is exactly of the launch and has
-        a result for every live config.
+        An ``Explanation``: printed, or as its ``text``, what is wanted, the nearest records, and the
+        fields in which they differ; ``found`` is true where a record is exactly of the launch, and has
+        a result for every live config or is pinned to one of them.
 
     Raises:
         NotAutotunedError: the kernel has no configs.

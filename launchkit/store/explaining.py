@@ -95,6 +95,10 @@ class Explanation:
         """For people: what is wanted, what there is, and what differs, a line each."""
         return "\n".join(map(printable, self._lines()))
 
+    def __str__(self) -> str:
+        """Return ``text``."""
+        return self.text
+
     def _lines(self) -> Iterator[str]:
         yield f"wanted: {self.kernel}"
         yield from (f"  {name}: {text}" for name, text in self.wanted.items())
@@ -129,7 +133,8 @@ def explain(
 ) -> Explanation:
     """Return the ``limit`` stored records that are nearest to what is wanted, and what differs.
 
-    ``configs``: the kernel's live ones; a record without a result for one of them differs in it.
+    ``configs``: the kernel's live ones; a record without a result for one of them differs in it,
+    and a pinned one where its config is none of them.
     Reads every record of the kernel's name: for people, not for launches. Whatever the store
     raises passes through.
     """
@@ -216,6 +221,11 @@ def _hint(field: str, stored: str, wanted: str, unknown: bool) -> str | None:
 def _config_differences(
     record: TunedRecord, configs: Sequence[ConfigIdentity]
 ) -> Iterator[Difference]:
+    if record.pinned:  # it decides alone, if its config is live
+        if configs and record.chosen not in configs:
+            pin = f"pinned {config_text(record.chosen)}"
+            yield Difference("config list", pin, "one of the live configs")
+        return
     known = {tuned.config: tuned for tuned in record.configs}
     missing = [config for config in configs if config not in known]
     yield from (Difference(f"config {config_text(each)}", "no result", "one") for each in missing)

@@ -67,6 +67,15 @@ def test_config_without_a_result_is_named():
     assert "config list" in differing(record(), configs=[other])
 
 
+def test_pinned_config_differs_only_where_it_is_no_longer_live():
+    pin = replace(record(), pinned=True)
+    live = [(encode_value("BLOCK", 4096),), pin.chosen]
+    assert differing(pin, configs=live) == {}
+    assert differing(pin, configs=live[:1]) == {
+        "config list": (f"pinned {pin.winner.text}", "one of the live configs")
+    }
+
+
 def test_hints_say_what_a_difference_means():
     spelled = replace(H200, name="NVIDIA GeForce H200")
     text = explain(filled(record(device=spelled)), wanted()).text
@@ -97,6 +106,7 @@ def test_record_that_is_there_is_said_to_be():
     found = explain(filled(record(), record(n=3)), wanted())
     assert found.found
     assert "differs in nothing" in found.text
+    assert str(found) == found.text
     assert not explain(filled(record(n=3)), wanted()).found
 
 
