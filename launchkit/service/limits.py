@@ -26,7 +26,7 @@ from launchkit.service.auth import without_secrets
 from launchkit.service.options import ServiceSettings
 from launchkit.service.refused import Refused
 
-_access = logging.getLogger("launchkit.service")
+_access = logging.getLogger("launchkit.service.requests")
 _SUBJECTS = 10_000
 
 Answered: TypeAlias = Callable[[str, str, int, float], None]

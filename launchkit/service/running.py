@@ -19,7 +19,7 @@ from launchkit.service.app import create_app
 from launchkit.service.context import Service
 from launchkit.service.options import ServiceSettings
 
-_access = logging.getLogger("launchkit.service")
+_access = logging.getLogger("launchkit.service.requests")
 _SHUTDOWN_S = 15
 
 
@@ -106,12 +106,14 @@ def _refuse_open_door(service: Service, listening: Listening) -> None:
     if is_loopback(listening.host) or listening.allow_no_tokens:
         return
     if service.settings.open_writes or not auth.has_tokens(service.database):
+        problem = (
+            "with --open-writes nobody needs a token to write. Leave that out."
+            if service.settings.open_writes
+            else "there are no tokens. Make one with: launchkit serve token create NAME."
+        )
         raise UsageError(
-            f"{listening.host} can be reached by others, and "
-            + ("nobody needs a token to write" if service.settings.open_writes else
-               "there are no tokens")
-            + ". Make one with: launchkit serve token create. Or say --allow-no-tokens."
-        )  # fmt: skip
+            f"{listening.host} can be reached by others, and {problem} Or say --allow-no-tokens."
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -65,6 +66,7 @@ def test_a_server_says_where_it_is_and_ends_when_it_is_told(database, tmp_path):
     assert process.returncode == 0
     assert "Traceback" not in errors
     assert token.split("_", 2)[2] not in said + out + errors
+    assert all(re.search(r" [A-Z]+ /\S* \d{3} ", line) for line in errors.splitlines()), errors
     lines = [line for line in errors.splitlines() if "PUT /v1/" in line]
     assert len(lines) == 1
     assert " 201 " in lines[0]
@@ -79,7 +81,9 @@ def test_nobody_else_is_let_in_without_tokens(database, monkeypatch):
     assert run(*allowed).exit_code == 0
     as_json("token", "create", "me", "--database", database)
     assert run(*allowed[:-1]).exit_code == 0
-    assert "nobody needs a token" in refusal(*allowed[:-1], "--open-writes")
+    refused = refusal(*allowed[:-1], "--open-writes")
+    assert "nobody needs a token" in refused
+    assert "token create" not in refused, "there is one, and another would not help"
 
 
 @pytest.mark.parametrize(

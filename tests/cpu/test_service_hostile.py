@@ -165,7 +165,7 @@ def test_errors_show_nothing_that_a_statement_was_given(sqlite_service):
 
 
 def test_token_in_a_path_is_not_logged(sqlite_service, caplog):
-    caplog.set_level(logging.INFO, "launchkit.service")
+    caplog.set_level(logging.INFO, "launchkit.service.requests")
     token = auth.create_token(sqlite_service.service.database, "me", "write")
     sqlite_service.http.get(f"/{token}/x/{token}")
     sqlite_service.http.get(f"/v1/namespaces/default/records/{token}/a/b/c")
