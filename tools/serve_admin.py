@@ -186,7 +186,7 @@ def prune(
 
 
 def _token_row(entry: Any, now_ms: int) -> dict[str, Any]:
-    from launchkit.service.snapshots import utc_text
+    from launchkit.service.db import utc_text
 
     state = "in force"
     if entry.expires_ms is not None:

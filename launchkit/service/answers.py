@@ -37,12 +37,15 @@ _CODES: dict[int, ErrorCode] = {404: "no-path", 405: "no-method"}
 _FULL = re.compile(r"disk is full|No space left|could not extend file", re.IGNORECASE)
 
 
-def refusal(refused: Refused, request_number: str = "") -> Response:
-    """Return the answer of a refusal."""
-    answer = refused.answer.model_copy(update={"request": request_number})
-    headers = {}
-    if refused.retry_after_s is not None:
-        headers["Retry-After"] = str(max(1, round(refused.retry_after_s)))
+def request_number(request: Request) -> str:
+    """Return the number that a request has in its answer and in the server's log."""
+    return str(request.scope.get("launchkit_request", ""))
+
+
+def refusal(refused: Refused, number: str = "") -> Response:
+    """Return the answer of a refusal, to the request of this number."""
+    answer = refused.answer.model_copy(update={"request": number})
+    headers = refused.headers
     if refused.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if answer.etag is not None:
@@ -93,36 +96,33 @@ def serve(app: FastAPI, router: APIRouter) -> None:
 def install(app: FastAPI) -> None:
     """Have every failure of a request answered by an ``ErrorAnswer``."""
 
-    def number(request: Request) -> str:
-        return str(request.scope.get("launchkit_request", ""))
-
     def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refused)
-        return refusal(error, number(request))
+        return refusal(error, request_number(request))
 
     def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return refusal(Refused("invalid", _first_problem(error)), number(request))
+        return refusal(Refused("invalid", _first_problem(error)), request_number(request))
 
     def bad(request: Request, error: Exception) -> Response:
-        return refusal(Refused("invalid", str(error)), number(request))
+        return refusal(Refused("invalid", str(error)), request_number(request))
 
     def unserved(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = _CODES.get(error.status_code, "bad-request")
         message = f"{error.detail}. See docs/http-api.md for what is served."
-        answer = refusal(Refused(code, message), number(request))
+        answer = refusal(Refused(code, message), request_number(request))
         if code == "no-method":
             answer.headers["Allow"] = ", ".join(_methods(app, request.url.path))
         return answer
 
     def database(request: Request, error: Exception) -> Response:
-        return refusal(refused_by_database(error, number(request)), number(request))
+        return refusal(refused_by_database(error, request_number(request)), request_number(request))
 
     def broken(request: Request, error: Exception) -> Response:
-        _log.error("request %s failed", number(request), exc_info=error)
+        _log.error("request %s failed", request_number(request), exc_info=error)
         message = "the server failed at this request. Report it with the request's number."
-        return refusal(Refused("internal", message), number(request))
+        return refusal(Refused("internal", message), request_number(request))
 
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(RequestValidationError, invalid)

@@ -7,7 +7,7 @@ from sqlalchemy.engine import Connection
 
 from launchkit.configs import TunedRecord
 from launchkit.service import protocol
-from launchkit.service.db import Database, NowMs
+from launchkit.service.db import DAY_MS, Database, NowMs
 from launchkit.service.tables import audit
 
 
@@ -49,6 +49,6 @@ def plain(text: str, limit: int) -> str:
 
 def forget(database: Database, days: int) -> int:
     """Delete entries older than so many days; return how many."""
-    oldest = NowMs() - days * 86_400_000
+    oldest = NowMs() - days * DAY_MS
     with database.writing() as connection:
         return connection.execute(delete(audit).where(audit.c.at_ms < oldest)).rowcount

@@ -19,12 +19,12 @@ from sqlalchemy import Row, Select, insert, select, update
 
 from launchkit import clock
 from launchkit.errors import UsageError
-from launchkit.service import audit, protocol
-from launchkit.service.db import Database, NowMs
+from launchkit.service import audit, protocol, spaces
+from launchkit.service.db import DAY_MS, Database, NowMs
 from launchkit.service.options import ServiceSettings
 from launchkit.service.protocol import Scope
 from launchkit.service.refused import Refused
-from launchkit.service.tables import namespaces, tokens
+from launchkit.service.tables import tokens
 
 EVERYWHERE = "*"
 REMEMBERED_S = 2.0
@@ -78,13 +78,11 @@ def create_token(
     """
     _check(name, scope, allowed, expires_days)
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    lasts_ms = None if expires_days is None else int(expires_days * 86_400_000)
+    lasts_ms = None if expires_days is None else int(expires_days * DAY_MS)
     with database.writing() as connection:
         for namespace in allowed:
             if namespace != EVERYWHERE:
-                row = {"name": namespace, "created_ms": NowMs()}
-                made = database.insert(namespaces).values(**row).on_conflict_do_nothing()
-                connection.execute(made)
+                spaces.add(database, connection, namespace)
         connection.execute(
             insert(tokens).values(
                 id=token_id, hash=_hash(secret), name=name, scope=scope,

@@ -7,6 +7,7 @@ write lock at its start, or locks PostgreSQL's rows as it reads them.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
 import os
 import threading
@@ -24,6 +25,8 @@ from sqlalchemy.sql.functions import FunctionElement
 from launchkit import clock
 from launchkit.errors import StoreError, UsageError
 from launchkit.service.options import ServiceSettings
+
+DAY_MS = 86_400_000
 
 _WRITES = "launchkit_writes"
 _IDLE_NS = 1_000_000_000
@@ -44,6 +47,12 @@ def _sqlite_now(element: NowMs, compiler: Any, **options: Any) -> str:
 @compiles(NowMs, "postgresql")
 def _postgresql_now(element: NowMs, compiler: Any, **options: Any) -> str:
     return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+def utc_text(time_ms: int) -> str:
+    """Return a time of the database as documents have it: ``2026-01-31T23:59:59Z``."""
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.timezone.utc)
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Database:

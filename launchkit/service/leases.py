@@ -15,13 +15,14 @@ from typing import Any
 from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.engine import Connection
 
-from launchkit.service import audit
+from launchkit.service import audit, spaces
 from launchkit.service.db import Database, NowMs
 from launchkit.service.protocol import LEASE_SECONDS, AcquireRequest, LeaseGranted, LeaseState
-from launchkit.service.records import require_namespace
 from launchkit.service.refused import Refused
 from launchkit.service.tables import leases
 
+_KEPT_MS = 3_600_000
+"""For so long people see that a lease has expired."""
 _ASK_AGAIN_S = (0.2, 2.0)
 _LONGEST_MS = int(LEASE_SECONDS[1] * 1000)
 
@@ -46,7 +47,7 @@ def acquire(
 
     So a holder whose answer was lost asks once more. Raises Refused (lease-held) with the state.
     """
-    require_namespace(connection, lease.namespace)
+    spaces.require(connection, lease.namespace)
     token = secret or secrets.token_urlsafe(24)
     row: dict[str, Any] = {
         "holder": asked.holder,
@@ -91,10 +92,16 @@ def end(connection: Connection, lease: LeaseKey, secret: str) -> None:
         raise _lost()
 
 
+def take_away(connection: Connection, lease: LeaseKey) -> bool:
+    """End a lease whoever holds it; False: there is none."""
+    of_anybody = and_(leases.c.namespace == lease.namespace, leases.c.identity == lease.identity)
+    return bool(connection.execute(delete(leases).where(of_anybody)).rowcount)
+
+
 def sweep(database: Database) -> int:
     """Delete leases that expired an hour ago or earlier; return how many."""
     with database.writing() as connection:
-        expired = delete(leases).where(leases.c.expires_ms < NowMs() - 3_600_000)
+        expired = delete(leases).where(leases.c.expires_ms < NowMs() - _KEPT_MS)
         return connection.execute(expired).rowcount
 
 

@@ -8,12 +8,12 @@ from alembic import command
 from alembic.config import Config as AlembicSettings
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, insert, inspect, select, text
+from sqlalchemy import Connection, inspect, text
 
 from launchkit.errors import StoreError
-from launchkit.service.db import Database, NowMs
+from launchkit.service import spaces
+from launchkit.service.db import Database
 from launchkit.service.protocol import DEFAULT_NAMESPACE
-from launchkit.service.tables import namespaces
 
 _LOCK = 7_240_591_183
 """Of PostgreSQL's advisory locks: replicas that start at once migrate one after another."""
@@ -40,7 +40,8 @@ def prepare(database: Database, *, migrate: bool) -> str:
                     f"{wanted}. Run: launchkit serve migrate."
                 )
             command.upgrade(_alembic(connection), "head")
-        _make_default_namespace(connection)
+        if not spaces.exists(connection, DEFAULT_NAMESPACE):
+            spaces.add(database, connection, DEFAULT_NAMESPACE)
         return wanted
 
 
@@ -64,13 +65,6 @@ def _refuse_unknown(connection: Connection, found: str | None) -> None:
         raise StoreError(
             f"the database has schema {found}, of a newer launchkit than this one. Upgrade it."
         )
-
-
-def _make_default_namespace(connection: Connection) -> None:
-    known = select(namespaces.c.name).where(namespaces.c.name == DEFAULT_NAMESPACE)
-    if connection.execute(known).first() is None:
-        row = {"name": DEFAULT_NAMESPACE, "created_ms": NowMs()}
-        connection.execute(insert(namespaces).values(**row))
 
 
 def _alembic(connection: Connection | None = None) -> AlembicSettings:

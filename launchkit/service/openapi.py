@@ -1,4 +1,4 @@
-"""The OpenAPI document of the service: what FastAPI knows, and the schema of config documents."""
+"""The OpenAPI document: what FastAPI knows, and the schema of config documents. Of the server."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -45,20 +46,23 @@ ANSWER_LIMIT_BYTES = 32 * 2**20
 LEASE_SECONDS = (1.0, 3600.0)
 """The shortest and the longest time that a lease may be asked for."""
 
-_SEGMENT = r"^[A-Za-z0-9_.~\-]{1,160}$"
-_SHA256 = r"^[0-9a-f]{64}$"
-_PLAIN = r"^[^\x00-\x1f\x7f]+$"
+SEGMENT_PATTERN = r"^[A-Za-z0-9_.~\-]{1,160}$"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
+PLAIN_PATTERN = r"^[^\x00-\x1f\x7f]+$"
+PLAIN_OR_EMPTY_PATTERN = r"^[^\x00-\x1f\x7f]*$"
 NAMESPACE_PATTERN = r"^[a-z0-9][a-z0-9._\-]{0,62}$"
 IDENTITY_PATTERN = r"^[0-9a-f]{32}$"
 LEASE_SECRET_PATTERN = r"^[A-Za-z0-9_\-]{16,128}$"
 IF_MATCH_PATTERN = r'^"[0-9a-f]{64}"$'
 
 Namespace: TypeAlias = Annotated[str, Field(pattern=NAMESPACE_PATTERN)]
-Segment: TypeAlias = Annotated[str, Field(pattern=_SEGMENT)]
-Digest: TypeAlias = Annotated[str, Field(pattern=_SHA256)]
+Segment: TypeAlias = Annotated[str, Field(pattern=SEGMENT_PATTERN)]
+Digest: TypeAlias = Annotated[str, Field(pattern=SHA256_PATTERN)]
 LeaseIdentity: TypeAlias = Annotated[str, Field(pattern=IDENTITY_PATTERN)]
 """``store.flights.identity_digest`` of the record that is to be tuned."""
-ToolchainText: TypeAlias = Annotated[str, Field(min_length=1, max_length=120, pattern=_PLAIN)]
+ToolchainText: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=120, pattern=PLAIN_PATTERN)
+]
 """Triton's version, as in a record."""
 LeaseSeconds: TypeAlias = Annotated[float, Field(ge=LEASE_SECONDS[0], le=LEASE_SECONDS[1])]
 Scope: TypeAlias = Literal["read", "write", "admin"]
@@ -166,12 +170,12 @@ class PutAnswer(Message):
 class AcquireRequest(Request):
     """POST a lease: ask to be the only one who tunes a key."""
 
-    holder: Annotated[str, Field(min_length=1, max_length=200, pattern=_PLAIN)]
+    holder: Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN_PATTERN)]
     """For people: host and process."""
     ttl_s: LeaseSeconds
-    kernel: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    kernel: Annotated[str, Field(max_length=200, pattern=PLAIN_OR_EMPTY_PATTERN)] = ""
     """For people: which kernel."""
-    key: Annotated[str, Field(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    key: Annotated[str, Field(max_length=1000, pattern=PLAIN_OR_EMPTY_PATTERN)] = ""
     """For people: which key."""
 
 
@@ -220,7 +224,7 @@ class Namespaces(Message):
 class SnapshotRequest(Request):
     """POST snapshots: what to keep; without patterns all of the namespace."""
 
-    kernel: Annotated[str, Field(min_length=1, max_length=200, pattern=_PLAIN)] | None = None
+    kernel: Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN_PATTERN)] | None = None
     """Only kernels of this declared name."""
     device: Segment | None = None
     """Only this device, as in paths."""
@@ -301,6 +305,11 @@ def wanted_path(namespace: str, wanted: WantedRecord) -> str:
     """Return the path of a wanted record, without its toolchain."""
     parts = "/".join((wanted.kernel, wanted.digest, wanted.device, wanted.key_hash))
     return namespace_path(namespace, f"/records/{parts}")
+
+
+def of_toolchain(path: str, triton: str) -> str:
+    """Return a record's path with the query that picks its version of Triton."""
+    return f"{path}?toolchain={quote(triton, safe='')}"
 
 
 def lookup_path(namespace: str) -> str:

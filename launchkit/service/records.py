@@ -17,17 +17,18 @@ from sqlalchemy.engine import Connection
 from launchkit import jsonio
 from launchkit.configs import TunedRecord, config_text, merge_records
 from launchkit.errors import BadDocumentError
-from launchkit.service import audit, protocol, signing
+from launchkit.service import audit, protocol, signing, spaces
 from launchkit.service.db import Database, NowMs
 from launchkit.service.protocol import MissedFor, PutAnswer, WantedRecord
 from launchkit.service.refused import Refused
-from launchkit.service.tables import misses, namespaces, records
+from launchkit.service.tables import misses, records
 from launchkit.store import document
 
 Preconditions = tuple[str | None, bool]
 """(If-Match's digest, or None; whether If-None-Match: * was sent)"""
 ANY: Preconditions = (None, False)
 
+Outcome = Literal["created", "changed", "unchanged", "refused"]
 
 _STORED = select(
     records.c.place,
@@ -50,6 +51,18 @@ class Stored:
     etag: str
     signature: str | None
     tuning_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A record that is to be merged, who sends it, and on what conditions."""
+
+    namespace: str
+    record: TunedRecord
+    writer: str
+    signature: str | None = None
+    only_if: Preconditions = ANY
+    limit_bytes: int = protocol.DOCUMENT_LIMIT_BYTES
 
 
 def place(namespace: str, kernel: str, digest: str, device: str, key_hash: str) -> str:
@@ -92,7 +105,7 @@ def find_all_toolchains(
     query = select(records.c.document).where(records.c.place == place(namespace, *parts))
     texts = connection.execute(query.order_by(records.c.toolchain)).scalars().all()
     if not texts:
-        require_namespace(connection, namespace)
+        spaces.require(connection, namespace)
         return None
     raw: list[Any] = [
         jsonio.loads(text.encode(), source="the database", limit_bytes=document.LIMIT_BYTES)
@@ -102,34 +115,22 @@ def find_all_toolchains(
     return jsonio.dumps_compact({**raw[0], "records": several})
 
 
-def put(
-    database: Database,
-    connection: Connection,
-    namespace: str,
-    record: TunedRecord,
-    writer: str,
-    *,
-    signature: str | None = None,
-    only_if: Preconditions = ANY,
-    limit_bytes: int = protocol.DOCUMENT_LIMIT_BYTES,
-) -> PutAnswer:
+def put(database: Database, connection: Connection, asked: Put) -> PutAnswer:
     """Merge a record into what is stored for its identity, in the caller's transaction.
 
     A signed one is stored as it is, and must hold all that is stored and signed. Raises Refused.
     """
-    _refuse_unknown_toolchain(record)
+    _refuse_unknown_toolchain(asked.record)
     while True:
-        row = _locked(connection, namespace, record)
-        _check_preconditions(row, only_if)
+        row = _locked(connection, asked)
+        _check_preconditions(row, asked.only_if)
         if row is not None:
-            return _merge(
-                connection, namespace, row, record, writer, signature, only_if, limit_bytes
-            )
-        made = _columns(namespace, record, writer, signature, limit_bytes)
-        require_namespace(connection, namespace)
+            return _merge(connection, row, asked)
+        made = _columns(asked, asked.record)
+        spaces.require(connection, asked.namespace)
         insert = database.insert(records).values(**made).on_conflict_do_nothing()
         if connection.execute(insert).rowcount:
-            audit.log(connection, "create", writer, namespace, record=record, after=made["etag"])
+            _log(connection, "create", asked, asked.record, None, made["etag"])
             _forget_miss(connection, made)
             return PutAnswer(etag=made["etag"], created=True, changed=True)
         # Another transaction has inserted it by now: it has committed, and can be locked.
@@ -149,7 +150,7 @@ def walk(
     Of one kernel or device where that is asked for. Raises Refused where there is no such
     namespace.
     """
-    require_namespace(connection, namespace)
+    spaces.require(connection, namespace)
     query = select(records.c.document).where(*_of(namespace, kernel_name, device))
     for row in connection.execution_options(yield_per=500).execute(query):
         yield read_record(row), len(row.document)
@@ -172,16 +173,6 @@ def _of(namespace: str, kernel_name: str | None, device: str | None) -> list[Any
     return found
 
 
-def require_namespace(connection: Connection, namespace: str) -> None:
-    """Raise Refused where there is no such namespace."""
-    known = select(namespaces.c.name).where(namespaces.c.name == namespace)
-    if connection.execute(known).first() is None:
-        raise Refused(
-            "no-namespace",
-            f"there is no namespace {namespace}. Make it: launchkit serve namespace create.",
-        )
-
-
 def _forget_miss(connection: Connection, made: dict[str, Any]) -> None:
     where = (misses.c.place == made["place"], misses.c.toolchain == made["toolchain"])
     connection.execute(delete(misses).where(*where))
@@ -197,16 +188,16 @@ def _of_other_toolchains(connection: Connection, namespace: str, missing: set[st
     query = select(records.c.place).where(records.c.place.in_(sorted(missing))).distinct()
     others = set(connection.execute(query).scalars())
     if not others:
-        require_namespace(connection, namespace)
+        spaces.require(connection, namespace)
     return others
 
 
-def _locked(connection: Connection, namespace: str, record: TunedRecord) -> Row[Any] | None:
+def _locked(connection: Connection, asked: Put) -> Row[Any] | None:
     query: Select[Any] = select(
         records.c.document, records.c.etag, records.c.signature, records.c.kernel_name
     ).where(
-        records.c.place == place_of(namespace, record),
-        records.c.toolchain == record.toolchain.triton,
+        records.c.place == place_of(asked.namespace, asked.record),
+        records.c.toolchain == asked.record.toolchain.triton,
     )
     return connection.execute(query.with_for_update()).first()
 
@@ -220,48 +211,46 @@ def _check_preconditions(row: Row[Any] | None, only_if: Preconditions) -> None:
         )
 
 
-def _merge(
-    connection: Connection,
-    namespace: str,
-    row: Row[Any],
-    new: TunedRecord,
-    writer: str,
-    signature: str | None,
-    only_if: Preconditions,
-    limit_bytes: int,
-) -> PutAnswer:
-    old = read_record(row)
-    merged = new if signature is not None else merge_records(old, new)
-    changed = _columns(namespace, merged, writer, signature, limit_bytes)
+def _merge(connection: Connection, row: Row[Any], asked: Put) -> PutAnswer:
+    old, signature = read_record(row), asked.signature
+    merged = asked.record if signature is not None else merge_records(old, asked.record)
+    changed = _columns(asked, merged)
     before, after = row.etag, changed["etag"]
     if (before, row.signature) == (after, signature) or (signature is None and before == after):
         return PutAnswer(etag=before, created=False, changed=False)
-    _refuse_signing(row, old, new, signature, only_if)
+    _refuse_signing(row, old, asked)
     where = (records.c.place == changed["place"], records.c.toolchain == changed["toolchain"])
     connection.execute(update(records).where(*where).values(**changed))
-    audit.log(connection, "merge", writer, namespace, record=merged, before=before, after=after)
+    _log(connection, "merge", asked, merged, before, after)
     return PutAnswer(etag=after, created=False, changed=True)
 
 
-def _refuse_signing(
-    row: Row[Any], old: TunedRecord, new: TunedRecord, signature: str | None, only_if: Preconditions
-) -> None:
-    if signature is None and row.signature is not None:
+def _log(
+    connection: Connection, action: str, asked: Put, record: TunedRecord,
+    before: str | None, after: str,
+) -> None:  # fmt: skip
+    audit.log(
+        connection, action, asked.writer, asked.namespace, record=record, before=before, after=after
+    )
+
+
+def _refuse_signing(row: Row[Any], old: TunedRecord, asked: Put) -> None:
+    if asked.signature is None and row.signature is not None:
         raise Refused(
             "signed",
             "what is stored is signed, and merging would break that. Get it, merge, sign the "
             "result and send that.",
             etag=row.etag,
         )
-    if signature is None:
+    if asked.signature is None:
         return
-    if only_if[0] is None:
+    if asked.only_if[0] is None:
         raise Refused(
             "precondition-required",
             "there is such a record. Get it, merge, sign the result and send it with If-Match.",
             etag=row.etag,
         )
-    known = {(tuned.config, tuned.method) for tuned in new.configs}
+    known = {(tuned.config, tuned.method) for tuned in asked.record.configs}
     # What nobody signed may go: who signs could not vouch for it.
     if row.signature is not None and any(
         (tuned.config, tuned.method) not in known for tuned in old.configs
@@ -278,37 +267,33 @@ def _refuse_unknown_toolchain(record: TunedRecord) -> None:
         raise BadDocumentError("the record", f"{text[:120]!r} is no version of Triton")
 
 
-def _columns(
-    namespace: str, record: TunedRecord, writer: str, signature: str | None, limit_bytes: int
-) -> dict[str, Any]:
+def _columns(asked: Put, record: TunedRecord) -> dict[str, Any]:
+    """Return the row that is to be written: ``record`` is what was sent, or it merged."""
     body = signing.body(record)
-    if len(body) > limit_bytes:
+    if len(body) > asked.limit_bytes:
         raise Refused(
-            "too-large", f"the record would have {len(body)} bytes, more than {limit_bytes}. "
+            "too-large", f"the record would have {len(body)} bytes, more than {asked.limit_bytes}. "
             "Shorten the kernel's list of configs.",
         )  # fmt: skip
     kernel, digest, device, key_hash = protocol.record_parts(
         record.kernel, record.device, record.key
     )
     return audit.record_columns(record) | {
-        "place": place(namespace, kernel, digest, device, key_hash),
-        "namespace": namespace,
+        "place": place(asked.namespace, kernel, digest, device, key_hash),
+        "namespace": asked.namespace,
         "kernel": kernel,
         "digest": digest,
         "device": device,
         "device_name": audit.plain(record.device.name, 200),
         "document": body.decode(),
         "etag": signing.etag(body),
-        "signature": signature,
+        "signature": asked.signature,
         "chosen_text": audit.plain(config_text(record.chosen), 1000),
         "median_us": record.winner.median_us,
         "tuning_s": record.seconds,
-        "writer": audit.plain(writer, 120),
+        "writer": audit.plain(asked.writer, 120),
         "updated_ms": NowMs(),
     }
-
-
-Outcome = Literal["created", "changed", "unchanged", "refused"]
 
 
 def put_many(
@@ -324,22 +309,16 @@ def put_many(
     ordered = sorted(several, key=lambda each: (place_of(namespace, each), each.toolchain.triton))
     for start in range(0, len(ordered), 200):
         with database.writing() as connection:
-            require_namespace(connection, namespace)
+            spaces.require(connection, namespace)
             for record in ordered[start : start + 200]:
-                counts[_put_one(database, connection, namespace, record, writer, limit_bytes)] += 1
+                asked = Put(namespace, record, writer, limit_bytes=limit_bytes)
+                counts[_outcome(database, connection, asked)] += 1
     return counts
 
 
-def _put_one(
-    database: Database,
-    connection: Connection,
-    namespace: str,
-    record: TunedRecord,
-    writer: str,
-    limit_bytes: int,
-) -> Outcome:
+def _outcome(database: Database, connection: Connection, asked: Put) -> Outcome:
     try:
-        done = put(database, connection, namespace, record, writer, limit_bytes=limit_bytes)
+        done = put(database, connection, asked)
     except (Refused, BadDocumentError):
         return "refused"
     if done.created:

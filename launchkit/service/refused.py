@@ -51,6 +51,13 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure
         self.retry_after_s = retry_after_s
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What an answer says of it in its head."""
+        if self.retry_after_s is None:
+            return {}
+        return {"Retry-After": str(max(1, round(self.retry_after_s)))}
+
+    @property
     def status(self) -> int:
         """The HTTP status of the code."""
         return STATUS[self.answer.code]

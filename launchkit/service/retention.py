@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Table, delete, func, select
 
 from launchkit.service import audit
-from launchkit.service.db import Database, NowMs
+from launchkit.service.db import DAY_MS, Database, NowMs
 from launchkit.service.tables import audit as audit_table
 from launchkit.service.tables import records, snapshots
-
-_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ def prune(database: Database, ages: Ages, *, dry_run: bool, writer: str) -> dict
         for name, table, time_ms, days in wanted:
             if days is None:
                 continue
-            old = time_ms < NowMs() - days * _DAY_MS
+            old = time_ms < NowMs() - days * DAY_MS
             found = connection.execute(select(func.count()).select_from(table).where(old))
             counts[name] = found.scalar_one()
             if counts[name] and not dry_run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import signal
 import socket
@@ -17,6 +16,7 @@ from launchkit.errors import UsageError
 from launchkit.service import auth, db
 from launchkit.service.app import create_app
 from launchkit.service.context import Service
+from launchkit.service.hosts import is_loopback
 from launchkit.service.options import ServiceSettings
 
 _access = logging.getLogger("launchkit.service.requests")
@@ -114,15 +114,6 @@ def _refuse_open_door(service: Service, listening: Listening) -> None:
         raise UsageError(
             f"{listening.host} can be reached by others, and {problem} Or say --allow-no-tokens."
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a host's address."""
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def _socket(listening: Listening) -> socket.socket:

@@ -19,7 +19,7 @@ from launchkit.store import document
 from launchkit.store.document import ConfigDocument
 
 SIGNATURE_PATTERN = r"^v1=[0-9a-f]{64}$"
-_LEAST_SECRET_BYTES = 16
+LEAST_SECRET_BYTES = 16
 
 
 def body(record: TunedRecord) -> bytes:
@@ -54,10 +54,10 @@ def sign(secret: bytes, namespace: str, record: TunedRecord) -> str:
 
     Raises UsageError for a secret below 16 bytes.
     """
-    if len(secret) < _LEAST_SECRET_BYTES:
+    if len(secret) < LEAST_SECRET_BYTES:
         raise UsageError(
             f"a signing secret of {len(secret)} bytes is too short. Give at least "
-            f"{_LEAST_SECRET_BYTES} random bytes."
+            f"{LEAST_SECRET_BYTES} random bytes."
         )
     parts = [namespace, *record_parts(record.kernel, record.device, record.key)]
     head = jsonio.dumps_compact(["launchkit-record", 1, *parts, etag(body(record))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import gzip
 import hashlib
 import threading
@@ -13,10 +12,10 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
 from launchkit.errors import UsageError
-from launchkit.service import audit
-from launchkit.service.db import Database, NowMs
+from launchkit.service import audit, spaces
+from launchkit.service.db import Database, NowMs, utc_text
 from launchkit.service.protocol import SnapshotEntry, SnapshotRequest
-from launchkit.service.records import count, require_namespace, walk
+from launchkit.service.records import count, walk
 from launchkit.service.refused import Refused
 from launchkit.service.tables import snapshots
 from launchkit.store import bundle
@@ -95,7 +94,7 @@ def take(
 
 def entries(connection: Connection, namespace: str) -> list[SnapshotEntry]:
     """Return a namespace's snapshots, the newest first. Raises Refused where there is none such."""
-    require_namespace(connection, namespace)
+    spaces.require(connection, namespace)
     columns = (snapshots.c.digest, snapshots.c.records, snapshots.c.size_bytes)
     query = select(*columns, snapshots.c.created_ms).where(snapshots.c.namespace == namespace)
     return [
@@ -114,15 +113,9 @@ def load(connection: Connection, namespace: str, digest: str) -> bytes:
     where = (snapshots.c.namespace == namespace, snapshots.c.digest == digest)
     packed_bundle = connection.execute(select(snapshots.c.bundle).where(*where)).scalar()
     if packed_bundle is None:
-        require_namespace(connection, namespace)
+        spaces.require(connection, namespace)
         raise Refused("no-snapshot", f"there is no snapshot {digest}. GET snapshots lists them.")
     return gzip.decompress(packed_bundle)
-
-
-def utc_text(time_ms: int) -> str:
-    """Return a time of the database as documents have it: ``2026-01-31T23:59:59Z``."""
-    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.timezone.utc)
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _too_large(limit_bytes: int) -> Refused:

@@ -1,12 +1,14 @@
-"""Namespaces: made and listed. Of the service's server."""
+"""Namespaces: made, required and listed. Of the service's server."""
 
 from __future__ import annotations
 
 from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
 
 from launchkit.errors import UsageError
 from launchkit.service import audit, protocol
 from launchkit.service.db import Database, NowMs
+from launchkit.service.refused import Refused
 from launchkit.service.tables import namespaces, records
 
 
@@ -18,12 +20,32 @@ def make(database: Database, name: str, writer: str) -> bool:
             "beginning with a letter or digit."
         )
     with database.writing() as connection:
-        row = {"name": name, "created_ms": NowMs()}
-        made = database.insert(namespaces).values(**row).on_conflict_do_nothing()
-        new = bool(connection.execute(made).rowcount)
+        new = add(database, connection, name)
         if new:
             audit.log(connection, "make-namespace", writer, name)
     return new
+
+
+def add(database: Database, connection: Connection, name: str) -> bool:
+    """Make a namespace in the caller's transaction; False: there is one of this name."""
+    row = {"name": name, "created_ms": NowMs()}
+    made = database.insert(namespaces).values(**row).on_conflict_do_nothing()
+    return bool(connection.execute(made).rowcount)
+
+
+def require(connection: Connection, name: str) -> None:
+    """Raise Refused where there is no such namespace."""
+    if not exists(connection, name):
+        raise Refused(
+            "no-namespace",
+            f"there is no namespace {name}. Make it: launchkit serve namespace create.",
+        )
+
+
+def exists(connection: Connection, name: str) -> bool:
+    """Tell whether there is a namespace of this name."""
+    known = select(namespaces.c.name).where(namespaces.c.name == name)
+    return connection.execute(known).first() is not None
 
 
 def counted(database: Database) -> list[tuple[str, int]]:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from launchkit import settings
 from launchkit.errors import StoreError, UsageError
-from launchkit.service import protocol, running, signing
+from launchkit.service import hosts, protocol, running, signing
 from launchkit.tools import cli
 
 
@@ -92,7 +92,7 @@ def test_nobody_else_is_let_in_without_tokens(database, monkeypatch):
      ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("example.org", False)],
 )  # fmt: skip
 def test_which_addresses_only_this_machine_reaches(host, local):
-    assert running.is_loopback(host) is local
+    assert hosts.is_loopback(host) is local
 
 
 def test_a_port_that_is_taken_is_said(database):

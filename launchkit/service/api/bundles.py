@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from launchkit.errors import BadBundleError
 from launchkit.service import protocol, records, snapshots, spaces
 from launchkit.service.answers import documented
-from launchkit.service.api.records import NONE, Body, Digest, Etags, NamespaceName
+from launchkit.service.api.parameters import (
+    NONE,
+    Body,
+    DeviceName,
+    Digest,
+    Etags,
+    KernelName,
+    NamespaceName,
+)
 from launchkit.service.context import service
 from launchkit.service.protocol import (
     ImportAnswer,
@@ -26,8 +34,6 @@ from launchkit.store import bundle
 
 router = APIRouter(tags=["namespaces and bundles"])
 
-KernelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
-DeviceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
 _SOURCE = "the bundle"
 _BUNDLE: dict[str, Any] = {protocol.MEDIA_BUNDLE: {"schema": {"type": "string"}}}
 

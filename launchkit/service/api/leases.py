@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from fastapi import APIRouter, Request, Response
 
-from fastapi import APIRouter, Header, Path, Request, Response
-
-from launchkit.service import leases, protocol
+from launchkit.service import leases
 from launchkit.service.answers import documented
-from launchkit.service.api.records import NamespaceName
+from launchkit.service.api.parameters import NONE, LeaseIdentity, LeaseSecret, NamespaceName
 from launchkit.service.context import service
 from launchkit.service.leases import LeaseKey
 from launchkit.service.protocol import AcquireRequest, LeaseGranted, RenewRequest
@@ -16,9 +14,6 @@ from launchkit.service.refused import Refused
 
 router = APIRouter(tags=["leases"])
 
-Identity = Annotated[str, Path(pattern=protocol.IDENTITY_PATTERN)]
-Secret = Annotated[str, Header(pattern=protocol.LEASE_SECRET_PATTERN)]
-NewSecret = Annotated[str, Header(pattern=protocol.LEASE_SECRET_PATTERN)]
 _PATH = "/v1/namespaces/{namespace}/leases/{identity}"
 _LOST = documented("lease-lost")
 _ENDED = {**_LOST, 204: {"description": "The lease is free."}}
@@ -34,9 +29,9 @@ _ENDED = {**_LOST, 204: {"description": "The lease is free."}}
 def acquire_lease(
     request: Request,
     namespace: NamespaceName,
-    identity: Identity,
+    identity: LeaseIdentity,
     asked: AcquireRequest,
-    launchkit_lease: NewSecret = "",
+    launchkit_lease: LeaseSecret = NONE,
 ) -> LeaseGranted:
     """Ask to be the only one who tunes a key; who sends a secret of its own may ask again."""
     here = service(request)
@@ -59,9 +54,9 @@ def acquire_lease(
 def renew_lease(
     request: Request,
     namespace: NamespaceName,
-    identity: Identity,
+    identity: LeaseIdentity,
     asked: RenewRequest,
-    launchkit_lease: Secret,
+    launchkit_lease: LeaseSecret,
 ) -> LeaseGranted:
     """Keep a lease for longer."""
     here = service(request)
@@ -81,7 +76,10 @@ def renew_lease(
     responses=_ENDED,
 )
 def complete_lease(
-    request: Request, namespace: NamespaceName, identity: Identity, launchkit_lease: Secret
+    request: Request,
+    namespace: NamespaceName,
+    identity: LeaseIdentity,
+    launchkit_lease: LeaseSecret,
 ) -> Response:
     """Give a lease back: the record has been PUT."""
     return _end(request, LeaseKey(namespace, identity), launchkit_lease, "completed")
@@ -91,7 +89,10 @@ def complete_lease(
     _PATH, operation_id="release_lease", status_code=204, response_class=Response, responses=_ENDED
 )
 def release_lease(
-    request: Request, namespace: NamespaceName, identity: Identity, launchkit_lease: Secret
+    request: Request,
+    namespace: NamespaceName,
+    identity: LeaseIdentity,
+    launchkit_lease: LeaseSecret,
 ) -> Response:
     """Give a lease back: there will be no record."""
     return _end(request, LeaseKey(namespace, identity), launchkit_lease, "released")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from launchkit import jsonio
 from launchkit.configs import TunedRecord
 from launchkit.errors import BadDocumentError
 from launchkit.service import protocol, records, signing
 from launchkit.service.answers import documented
+from launchkit.service.api.parameters import (
+    NONE,
+    Body,
+    Digest,
+    Etags,
+    IfMatch,
+    IfNoneMatch,
+    NamespaceName,
+    Segment,
+    Signature,
+    Toolchain,
+)
 from launchkit.service.context import Service, service
 from launchkit.service.protocol import (
     LookupAnswers,
@@ -19,33 +29,15 @@ from launchkit.service.protocol import (
     PutAnswer,
     WantedRecord,
 )
-from launchkit.service.records import Stored
+from launchkit.service.records import Put, Stored
 from launchkit.service.refused import Refused
 from launchkit.store import document
 
 router = APIRouter(tags=["records"])
 
-NamespaceName = Annotated[str, Path(pattern=protocol.NAMESPACE_PATTERN)]
-Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
-Segment = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
-Toolchain = Annotated[str, Query(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Etags = Annotated[str, Header(max_length=1000)]
-IfMatch = Annotated[str, Header(pattern=protocol.IF_MATCH_PATTERN)]
-IfNoneMatch = Annotated[str, Header(pattern=r"^\*$")]
-Signature = Annotated[str, Header(pattern=signing.SIGNATURE_PATTERN)]
-# An empty text stands for what is not there: a null among the types would be one more text.
-NONE = ""
 _PATH = "/v1/namespaces/{namespace}/records/{kernel}/{digest}/{device}/{key_hash}"
 _DOCUMENT = {"$ref": "#/components/schemas/ConfigDocument"}
 _BODY = {"required": True, "content": {protocol.MEDIA_DOCUMENT: {"schema": _DOCUMENT}}}
-
-
-async def body_of(request: Request) -> bytes:
-    """Return the request's body, which the guard has read within its limits."""
-    return await request.body()
-
-
-Body = Annotated[bytes, Depends(body_of)]
 
 
 @router.get(
@@ -117,12 +109,12 @@ def put_record(
     here = service(request)
     caller = here.admit(request, "write", namespace)
     record = _record(body, (kernel, digest, device, key_hash), toolchain)
-    only_if = (protocol.unquoted(if_match), if_none_match != NONE)
+    asked = Put(
+        namespace, record, caller.name, launchkit_signature or None,
+        (protocol.unquoted(if_match), if_none_match != NONE), here.settings.document_limit_bytes,
+    )  # fmt: skip
     with here.database.writing() as connection:
-        done = records.put(
-            here.database, connection, namespace, record, caller.name, signature=launchkit_signature or None,
-            only_if=only_if, limit_bytes=here.settings.document_limit_bytes,
-        )  # fmt: skip
+        done = records.put(here.database, connection, asked)
     unchanged = "changed" if done.changed else "unchanged"
     here.metrics.wrote(namespace, "created" if done.created else unchanged)
     response.headers["ETag"] = protocol.quoted(done.etag)

@@ -54,7 +54,7 @@ class Bulk:
         answer = self._download(path, timeout_s)
         plain = self._unpacked(answer.body)
         if hashlib.sha256(plain).hexdigest() != digest:
-            raise self._error("foreign", f"answered with another snapshot than {digest[:12]}…")
+            raise self._link.error("foreign", f"answered with another snapshot than {digest[:12]}…")
         return self._parsed(Answer(answer.status, answer.headers, plain))
 
     def send(
@@ -86,7 +86,7 @@ class Bulk:
                 timeout_s=timeout_s,
             )
             if answer.status != 200:
-                raise self._error("refused", f"refused a bundle ({answer.status})")
+                raise self._link.error("refused", f"refused a bundle ({answer.status})")
             done = read_message(answer, protocol.ImportAnswer, self._link.address.text)
         except ServiceError as error:
             return batch, error
@@ -117,14 +117,16 @@ class Bulk:
             takes_gzip=True,
         )
         if answer.status != 200:
-            raise self._error("refused", f"has no such records ({answer.status})")
+            raise self._link.error("refused", f"has no such records ({answer.status})")
         return answer
 
     def _parsed(self, answer: Answer) -> tuple[TunedRecord, ...]:
         try:
             return bundle.parse(answer.body, source=self._link.address.text).records
         except BadDocumentError as error:
-            raise self._error("bad-answer", f"answered with a bad bundle: {error.reason}") from None
+            raise self._link.error(
+                "bad-answer", f"answered with a bad bundle: {error.reason}"
+            ) from None
 
     def _unpacked(self, data: bytes) -> bytes:
         try:
@@ -132,7 +134,7 @@ class Bulk:
         except BadDocumentError as error:
             plain, damage = b"", error.reason
         if damage is not None:
-            raise self._error("bad-answer", f"answered with a bad bundle: {damage}")
+            raise self._link.error("bad-answer", f"answered with a bad bundle: {damage}")
         return plain
 
     def _signed(self, listed: Sequence[TunedRecord], timeout_s: float) -> Listing:
@@ -149,7 +151,7 @@ class Bulk:
                 if each.missed == "omitted"
             ]
             if len(omitted) == len(batch):
-                raise self._error("bad-answer", "left out all that it was asked for")
+                raise self._link.error("bad-answer", "left out all that it was asked for")
             left += omitted
             for record, each in zip(batch, answers, strict=True):
                 checked = self._checked(record, each)
@@ -172,7 +174,7 @@ class Bulk:
             answer, protocol.LookupAnswers, self._link.address.text
         )
         if len(found.answers) != len(batch):
-            raise self._error("bad-answer", "answered with another number of records")
+            raise self._link.error("bad-answer", "answered with another number of records")
         return found.answers
 
     def _checked(
@@ -186,6 +188,3 @@ class Bulk:
         except (BadDocumentError, ServiceError, ValueError):
             return ()
         return (record,) if record.identity == listed.identity else ()
-
-    def _error(self, reason: str, what: str) -> ServiceError:
-        return ServiceError(self._link.address.text, reason, what)

@@ -175,12 +175,7 @@ class FleetFlights:
             return Lease(self._link, path, granted.token, self._ttl_s)
         told = self._link.told(answer)
         if told is None or told.lease is None:
-            raise ServiceError(
-                self._link.address.text,
-                "refused",
-                f"gives no leases ({answer.status}{'' if told is None else f': {told.message}'})",
-                status=answer.status,
-            )
+            raise self._link.refusal(answer, "gives no leases")
         return told.lease
 
 

@@ -68,7 +68,7 @@ class Link:
         Raises ServiceError while it is open, unless ``patient``.
         """
         if circuit.is_open and not patient:
-            raise ServiceError(self.address.text, "unreachable", "has not answered lately")
+            raise self.error("unreachable", "has not answered lately")
         try:
             yield
         except ServiceError as error:
@@ -96,6 +96,17 @@ class Link:
         message = told.message if self._token is None else told.message.replace(self._token, "…")
         return told.model_copy(update={"message": message[:_MESSAGE_LIMIT].rstrip(".")})
 
+    def refusal(self, answer: Answer, what: str, status: int | None = None) -> ServiceError:
+        """Return the error of an answer that is none: what it did, its status, its own words."""
+        told = self.told(answer)
+        said = "" if told is None else f": {told.message}"
+        problem = f"{what} ({answer.status}{said})"
+        return self.error("refused", problem, answer.status if status is None else status)
+
+    def error(self, reason: str, what: str, status: int | None = None) -> ServiceError:
+        """Return what is wrong with this service; ``reason`` as in ServiceError."""
+        return ServiceError(self.address.text, reason, what, status=status)
+
     def close(self) -> None:
         """Close every connection."""
         self._transport.close()
@@ -112,12 +123,8 @@ class Link:
             return
         told = self.told(answer)
         if told is None and status < 500 and status not in _REFUSALS:
-            raise ServiceError(
-                self.address.text,
-                "bad-answer",
-                f"answered {status} and nothing that a config service says",
-                status=status,
-            )
+            what = f"answered {status} and nothing that a config service says"
+            raise self.error("bad-answer", what, status)
         if status >= 500 or status in _REFUSALS or status in (400, 405, 413, 415, 422):
             raise ServiceError(
                 self.address.text,

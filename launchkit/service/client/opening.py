@@ -1,4 +1,4 @@
-"""From a URL and the settings to the client of a service: the entry point of http and https."""
+"""From a URL and settings to the client: the entry point of http and https. Above store.py."""
 
 from __future__ import annotations
 

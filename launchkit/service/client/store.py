@@ -7,26 +7,24 @@ with a reason, and is not asked for a while; what is tuned is sent in the backgr
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import get_args
-from urllib.parse import quote
 
 from launchkit.configs import TunedRecord
 from launchkit.errors import ServiceError, UsageError
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain
-from launchkit.service import protocol
+from launchkit.service import protocol, signing
 from launchkit.service.client import urls
 from launchkit.service.client.at_exit import flush_at_exit
 from launchkit.service.client.bulk import Bulk, Listing
 from launchkit.service.client.leases import FleetFlights
 from launchkit.service.client.link import Link, read_message
 from launchkit.service.client.memory import ShortMemory
+from launchkit.service.client.telling import Telling
 from launchkit.service.client.transport import Answer
 from launchkit.service.client.trust import Trust
 from launchkit.service.client.write_behind import Sent, WriteBehind
@@ -40,7 +38,6 @@ _LONGEST_S = 3600.0
 _UNHURRIED_S, _WRITE_S = 60.0, 10.0
 _ABSENT_S, _NEAR_S = 60.0, 60.0
 _SILENT = {"unreachable", "slow", "refused"}
-_log = logging.getLogger("launchkit")
 _stores: weakref.WeakSet[ServiceStore] = weakref.WeakSet()
 
 
@@ -76,9 +73,7 @@ class ServiceStore(ConfigStore):
     def _begin(self) -> None:
         """Start with nothing: no connection, no thread. A forked child does so too."""
         token, timeout_s, lease_s = self._given
-        self.counters: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._warned: set[str] = set()
+        self._told = Telling()
         self._known = MemoryStore()
         self._etags: ShortMemory[str] = ShortMemory(3600.0)
         self._missing: ShortMemory[Miss] = ShortMemory(_ABSENT_S)
@@ -101,7 +96,7 @@ class ServiceStore(ConfigStore):
         if isinstance(found, Miss) and found.reason in _SILENT and self._copy is not None:
             copied = self._copy.get(*identity)
             found = found if isinstance(copied, Miss) else copied
-        self._count(f"miss {found.reason}" if isinstance(found, Miss) else "hit")
+        self._told.count(f"miss {found.reason}" if isinstance(found, Miss) else "hit")
         return found
 
     def put(self, record: TunedRecord) -> bool:
@@ -121,18 +116,18 @@ class ServiceStore(ConfigStore):
         self._missing.forget(record.identity)
         flush_at_exit(_stores)
         if not self._queue.put(record):
-            self._warn("queue", "tuned configs are not all sent to it. Send them with: launchkit "
+            self._told.warn("queue", "tuned configs are not all sent to it. Send them with: launchkit "
                                 "configs push.")  # fmt: skip
 
     def put_all(self, records: Iterable[TunedRecord]) -> list[TunedRecord]:
         """Send each record, and wait for it; return those that the service did not take."""
         given = list(records)
         if self.read_only:
-            self._warn("token", "it is read without a token. Set LAUNCHKIT_SERVICE_TOKEN.")
+            self._told.warn("token", "it is read without a token. Set LAUNCHKIT_SERVICE_TOKEN.")
             return given
         refused, problem = self._bulk.send(given, _UNHURRIED_S)
         if problem is not None:
-            self._warn("put_all", str(problem))
+            self._told.warn("put_all", str(problem))
         return refused
 
     def records(self) -> Iterator[TunedRecord]:
@@ -155,6 +150,11 @@ class ServiceStore(ConfigStore):
     def holds(self, record: TunedRecord) -> bool:
         """Tell whether ``get`` would return exactly this record; the service is not asked."""
         return self._known.holds(record) or (self._copy is not None and self._copy.holds(record))
+
+    @property
+    def counters(self) -> Counter[str]:
+        """Hits, misses by reason, writes and leases by outcome, and warnings."""
+        return self._told.counters
 
     @property
     def url(self) -> str:
@@ -203,7 +203,7 @@ class ServiceStore(ConfigStore):
         answer = self._link.ask("GET", "/status", timeout_s=timeout_s)
         if answer.status != 200:
             what = f"answered {answer.status} when asked for its status"
-            raise ServiceError(self._address.text, "bad-answer", what, status=answer.status)
+            raise self._link.error("bad-answer", what, answer.status)
         status: protocol.StatusAnswer = read_message(
             answer, protocol.StatusAnswer, self._address.text
         )
@@ -232,11 +232,6 @@ class ServiceStore(ConfigStore):
         self._queue.close()
         self._link.close()
 
-    @property
-    def unsent(self) -> int:
-        """Records that wait to be sent."""
-        return len(self._queue)
-
     @contextlib.contextmanager
     def enter_flight(self, identity: Identity, timeout_s: float) -> Iterator[Outcome]:
         """Hold the fleet's lease for a key, or wait until its holder's record has come."""
@@ -250,7 +245,7 @@ class ServiceStore(ConfigStore):
             with contextlib.suppress(ServiceError):
                 self._look(identity)
         with self._flights.enter(identity, timeout_s) as entered:
-            self._count(f"lease {entered}")
+            self._told.count(f"lease {entered}")
             yield entered
 
     def _ask(self, identity: Identity) -> TunedRecord | Miss:
@@ -261,7 +256,9 @@ class ServiceStore(ConfigStore):
             found = self._fetch(identity, self._link.timeout_s, in_flight=False)
         except ServiceError as error:
             silent = error.reason in ("unreachable", "slow")
-            self._warn("silent" if silent else error.reason, f"{error} Launches go on without it.")
+            self._told.warn(
+                "silent" if silent else error.reason, f"{error} Launches go on without it."
+            )
             found = _miss_of(error)
         if isinstance(found, Miss) and found.reason not in ("unreachable", "slow"):
             self._missing.remember(identity, found)
@@ -289,7 +286,7 @@ class ServiceStore(ConfigStore):
         with self._link.guarded(self._link.reads, patient=in_flight):
             answer = self._link.ask(
                 "GET",
-                f"{path}?toolchain={quote(wanted.toolchain, safe='')}",
+                protocol.of_toolchain(path, wanted.toolchain),
                 timeout_s=timeout_s,
                 limit_bytes=protocol.DOCUMENT_LIMIT_BYTES,
                 headers={} if etag is None else {"If-None-Match": protocol.quoted(etag)},
@@ -306,10 +303,9 @@ class ServiceStore(ConfigStore):
         told = self._link.told(answer)
         if answer.status == 404 and told is not None and told.code in ("absent", "toolchain"):
             return Miss("absent" if told.code == "absent" else "toolchain")
-        reason = "bad-answer" if told is None else "refused"
-        said = "" if told is None else f": {told.message}"
-        what = f"gave no record ({answer.status}{said})"
-        raise ServiceError(self._address.text, reason, what, status=answer.status)
+        if told is None:
+            raise self._link.error("bad-answer", f"gave no record ({answer.status})", answer.status)
+        raise self._link.refusal(answer, "gave no record")
 
     def _remember(self, record: TunedRecord, etag: str | None) -> None:
         before = self._known.get(*record.identity)
@@ -332,8 +328,10 @@ class ServiceStore(ConfigStore):
             self._writer.send(record, max(_WRITE_S, self._link.timeout_s))
         except ServiceError as error:
             sent = outcome(error)
-            self._count(f"write {error.reason}")
-            self._warn(f"write {sent}", f"{error} (while sending a record of {record.kernel.name})")
+            self._told.count(f"write {error.reason}")
+            self._told.warn(
+                f"write {sent}", f"{error} (while sending a record of {record.kernel.name})"
+            )
             return sent
         self._flights.published(record.identity)
         return "done"
@@ -343,34 +341,23 @@ class ServiceStore(ConfigStore):
             with self._link.guarded(self._link.reads, patient=timeout_s >= _UNHURRIED_S):
                 found = self._bulk.listed(kernel_name, timeout_s)
         except ServiceError as error:
-            self._warn("list", str(error))
+            self._told.warn("list", str(error))
             if kernel_name is None or self._copy is None or error.reason not in _SILENT:
                 return ()
             return tuple(self._copy.records_of(kernel_name))
         if found.unsigned:
-            self._warn("unsigned", f"{found.unsigned} records of the {self.describe()} do not count: "
+            self._told.warn("unsigned", f"{found.unsigned} records of the {self.describe()} do not count: "
                                    "they are not signed with this LAUNCHKIT_SERVICE_KEY.")  # fmt: skip
         return found.records
-
-    def _count(self, what: str) -> None:
-        with self._lock:
-            self.counters[what] += 1
-
-    def _warn(self, cause: str, message: str) -> None:
-        with self._lock:
-            self.counters["warnings"] += cause not in self._warned
-            first = cause not in self._warned
-            self._warned.add(cause)
-        if first:
-            # It may quote what a service said: one line, without control characters.
-            _log.warning("%s", "".join(c if c.isprintable() else "?" for c in message))
 
 
 def _refuse_unusable(
     token: str | None, secret: bytes | None, timeout_s: float, lease_s: float
 ) -> None:
-    if secret is not None and len(secret) < 16:
-        raise UsageError("the signing key is shorter than 16 bytes. Give a random one.")
+    if secret is not None and len(secret) < signing.LEAST_SECRET_BYTES:
+        raise UsageError(
+            f"the signing key is shorter than {signing.LEAST_SECRET_BYTES} bytes. Give a random one."
+        )
     if token is not None and not re.fullmatch("[!-~]+", token):
         raise UsageError("the token is not one word of plain ASCII. Give it as it was shown.")
     if not 0 < timeout_s <= _LONGEST_S:

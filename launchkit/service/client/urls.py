@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from launchkit.errors import StoreError
 from launchkit.service import protocol
+from launchkit.service.hosts import is_loopback
 
 _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
@@ -45,10 +46,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether the service runs on this machine."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 def parse(url: str) -> Address:

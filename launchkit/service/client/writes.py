@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from launchkit.configs import TunedRecord, merge_records
 from launchkit.errors import ServiceError
 from launchkit.service import protocol, signing
@@ -15,12 +13,6 @@ from launchkit.service.client.write_behind import Sent
 _TRIES = 5
 _STOPPING = {401, 403}
 _FINAL = {400, 413, 415, 422}
-
-
-def path_of(namespace: str, record: TunedRecord) -> str:
-    """Return a record's path, with the query that picks its version of Triton."""
-    path = protocol.record_path(namespace, record)
-    return f"{path}?toolchain={quote(record.toolchain.triton, safe='')}"
 
 
 class Writer:
@@ -49,22 +41,23 @@ class Writer:
             if answer.status not in (409, 412, 428):  # somebody else was faster
                 self._acknowledged(answer)
                 return
-        place = self._link.address.text
-        raise ServiceError(place, "refused", "changed each time before it could be merged into")
+        raise self._link.error("refused", "changed each time before it could be merged into")
 
     def _merged(
         self, record: TunedRecord, timeout_s: float
     ) -> tuple[dict[str, str] | None, TunedRecord]:
         """Return what is to be stored, and on what condition; None: it is stored already."""
-        path = path_of(self._link.address.namespace, record)
         answer = self._link.ask(
-            "GET", path, timeout_s=timeout_s, limit_bytes=protocol.DOCUMENT_LIMIT_BYTES
+            "GET",
+            self._path(record),
+            timeout_s=timeout_s,
+            limit_bytes=protocol.DOCUMENT_LIMIT_BYTES,
         )
         told = self._link.told(answer) if answer.status == 404 else None
         if told is not None and told.code in ("absent", "toolchain"):
             return {"If-None-Match": "*"}, record
         if answer.status != 200:
-            self._refused(answer)
+            raise self._refused(answer)
         stored = self._signed(answer, record)
         merged = record if stored is None else merge_records(stored, record)
         if stored is not None and signing.body(merged) == signing.body(stored):
@@ -72,7 +65,7 @@ class Writer:
         etag = protocol.unquoted(answer.headers.get("etag", ""))
         if etag is None:
             what = "gave a record without an entity tag"
-            raise ServiceError(self._link.address.text, "bad-answer", what, status=answer.status)
+            raise self._link.error("bad-answer", what, answer.status)
         return {"If-Match": protocol.quoted(etag)}, merged
 
     def _signed(self, answer: Answer, record: TunedRecord) -> TunedRecord | None:
@@ -88,30 +81,28 @@ class Writer:
     def _put(self, record: TunedRecord, headers: dict[str, str], timeout_s: float) -> Answer:
         body = signing.body(record)
         if len(body) > protocol.DOCUMENT_LIMIT_BYTES:
-            what = f"takes no record of {len(body)} bytes"
-            raise ServiceError(self._link.address.text, "refused", what, status=413)
+            raise self._link.error("refused", f"takes no record of {len(body)} bytes", 413)
         return self._link.ask(
             "PUT",
-            path_of(self._link.address.namespace, record),
+            self._path(record),
             headers={"Content-Type": protocol.MEDIA_DOCUMENT, **headers},
             body=body,
             timeout_s=timeout_s,
         )
 
+    def _path(self, record: TunedRecord) -> str:
+        path = protocol.record_path(self._link.address.namespace, record)
+        return protocol.of_toolchain(path, record.toolchain.triton)
+
     def _acknowledged(self, answer: Answer) -> None:
         """Anything else than the service's own words is no acknowledgement."""
         if answer.status >= 400:
-            self._refused(answer)
+            raise self._refused(answer)
         read_message(answer, protocol.PutAnswer, self._link.address.text)
 
-    def _refused(self, answer: Answer) -> None:
-        told = self._link.told(answer)
-        said = "" if told is None else f": {told.message}"
+    def _refused(self, answer: Answer) -> ServiceError:
         # A 404 or 409 that stays one: no namespace, or a signed record.
-        raise ServiceError(
-            self._link.address.text, "refused", f"refused it ({answer.status}{said})",
-            status=403 if answer.status == 404 else 422,
-        )  # fmt: skip
+        return self._link.refusal(answer, "refused it", 403 if answer.status == 404 else 422)
 
 
 def outcome(error: ServiceError) -> Sent:

@@ -6,25 +6,24 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request
 from fastapi.responses import Response
-from sqlalchemy import delete
 from sqlalchemy.engine import Connection
 
 from launchkit.service import audit, protocol, queries_activity, snapshots, spaces
-from launchkit.service.api.records import Body
+from launchkit.service.api.parameters import Body, Digest, LeaseIdentity, NamespaceName
 from launchkit.service.context import service
-from launchkit.service.protocol import LeaseIdentity, SnapshotRequest
+from launchkit.service.leases import LeaseKey, take_away
+from launchkit.service.protocol import SnapshotRequest
 from launchkit.service.queries_activity import Entries
 from launchkit.service.refused import Refused
-from launchkit.service.tables import leases as leases_table
 from launchkit.service.web import pages, session
-from launchkit.service.web.pages import Digest, Namespace, Words
+from launchkit.service.web.pages import Words
 from launchkit.service.web.views import as_file, show
 
 router = pages.router()
 
 
 @router.get("/web/{namespace}/misses")
-def misses(request: Request, namespace: Namespace) -> Response:
+def misses(request: Request, namespace: NamespaceName) -> Response:
     """Show which keys are asked for and not found, the most often first."""
 
     def read(connection: Connection) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def misses(request: Request, namespace: Namespace) -> Response:
 
 
 @router.get("/web/{namespace}/leases")
-def leases(request: Request, namespace: Namespace) -> Response:
+def leases(request: Request, namespace: NamespaceName) -> Response:
     """Show who tunes what at the moment, and whose leases have run out."""
     return show(
         request, namespace, "leases.html",
@@ -45,14 +44,13 @@ def leases(request: Request, namespace: Namespace) -> Response:
 
 @router.post("/web/{namespace}/leases/{identity}/end")
 def end_lease(
-    request: Request, namespace: Namespace, identity: LeaseIdentity, body: Body
+    request: Request, namespace: NamespaceName, identity: LeaseIdentity, body: Body
 ) -> Response:
     """End a lease whose holder hangs: another may tune its key at once. Needs scope admin."""
     form = session.fields(request, body)
     caller = session.writer(request, form, "admin", namespace)
     with service(request).database.writing() as connection:
-        where = (leases_table.c.namespace == namespace, leases_table.c.identity == identity)
-        if connection.execute(delete(leases_table).where(*where)).rowcount:
+        if take_away(connection, LeaseKey(namespace, identity)):
             audit.log(connection, "end-lease", caller.name, namespace, detail=identity)
     return session.see_other(f"/web/{namespace}/leases")
 
@@ -60,7 +58,7 @@ def end_lease(
 @router.get("/web/{namespace}/audit")
 def who_wrote(
     request: Request,
-    namespace: Namespace,
+    namespace: NamespaceName,
     writer: Words = "",
     kernel: Words = "",
     action: Words = "",
@@ -78,7 +76,7 @@ def who_wrote(
 
 
 @router.get("/web/{namespace}/snapshots")
-def taken(request: Request, namespace: Namespace) -> Response:
+def taken(request: Request, namespace: NamespaceName) -> Response:
     """Show the snapshots of a namespace."""
     return show(
         request, namespace, "snapshots.html",
@@ -87,7 +85,7 @@ def taken(request: Request, namespace: Namespace) -> Response:
 
 
 @router.post("/web/{namespace}/snapshots")
-def take(request: Request, namespace: Namespace, body: Body) -> Response:
+def take(request: Request, namespace: NamespaceName, body: Body) -> Response:
     """Take a snapshot, as the API does. Needs scope write."""
     here = service(request)
     form = session.fields(request, body)
@@ -101,7 +99,7 @@ def take(request: Request, namespace: Namespace, body: Body) -> Response:
 
 
 @router.get("/web/{namespace}/snapshots/{digest}")
-def snapshot_bundle(request: Request, namespace: Namespace, digest: Digest) -> Response:
+def snapshot_bundle(request: Request, namespace: NamespaceName, digest: Digest) -> Response:
     """Give a snapshot as a file: a bundle."""
     session.reader(request, namespace)
     with service(request).database.reading() as connection:

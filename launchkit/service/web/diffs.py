@@ -12,10 +12,11 @@ from sqlalchemy.engine import Connection
 
 from launchkit.configs import TunedRecord
 from launchkit.service import queries, queries_activity, records, snapshots
+from launchkit.service.api.parameters import NamespaceName
 from launchkit.service.context import service
 from launchkit.service.refused import Refused
 from launchkit.service.web import pages, session
-from launchkit.service.web.pages import Device, Namespace, Words
+from launchkit.service.web.pages import Device, Words
 from launchkit.service.web.views import as_file, show
 from launchkit.store import bundle, pins
 from launchkit.store.comparing import StoreDiff, compare
@@ -35,7 +36,7 @@ Side = Annotated[str, Query(pattern=r"^(now|[0-9a-f]{64})?$")]
 @router.get("/web/{namespace}/diff")
 def between(
     request: Request,
-    namespace: Namespace,
+    namespace: NamespaceName,
     a: Device = "",
     b: Device = "",
     kernel: Words = "",
@@ -65,7 +66,7 @@ def between(
 @router.get("/web/{namespace}/pins")
 def pin_file(
     request: Request,
-    namespace: Namespace,
+    namespace: NamespaceName,
     kernel: Words = "",
     device: Device = "",
     toolchain: Words = "",

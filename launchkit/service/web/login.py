@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import Response
 
-from launchkit.service.api.records import Body
+from launchkit.service.api.parameters import Body
 from launchkit.service.context import service
 from launchkit.service.refused import Refused
 from launchkit.service.web import pages, session

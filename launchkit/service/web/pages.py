@@ -9,14 +9,14 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from launchkit.errors import BadDocumentError, UsageError
 from launchkit.service import protocol
-from launchkit.service.answers import refused_by_database
+from launchkit.service.answers import refused_by_database, request_number
 from launchkit.service.context import service
 from launchkit.service.refused import Refused
 from launchkit.service.web import session
@@ -24,11 +24,7 @@ from launchkit.service.web.rendering import page
 
 _log = logging.getLogger("launchkit")
 
-Namespace = Annotated[str, Path(pattern=protocol.NAMESPACE_PATTERN)]
-Segment = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.~\-]{1,160}$")]
-Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
-_PLAIN = r"^[^\x00-\x1f\x7f]*$"
-Words = Annotated[str, Query(max_length=200, pattern=_PLAIN)]
+Words = Annotated[str, Query(max_length=200, pattern=protocol.PLAIN_OR_EMPTY_PATTERN)]
 Device = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.~\-]{0,160}$")]
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -70,7 +66,7 @@ def _refusal(request: Request, error: Exception) -> Refused:
         )
     if isinstance(error, BadDocumentError | UsageError):
         return Refused("invalid", str(error))
-    number = request.scope.get("launchkit_request", "")
+    number = request_number(request)
     with contextlib.suppress(Exception):
         return refused_by_database(error, number)
     _log.error("request %s failed", number, exc_info=error)
@@ -86,8 +82,7 @@ def _failed(request: Request, refused: Refused) -> Response:
         if session.cookie(request) is not None:
             session.forget(here, answer)
         return answer
-    number = str(request.scope.get("launchkit_request", ""))
+    number = request_number(request)
     told = page("failed.html", None, refused.status, refused=refused.answer, number=number)
-    if refused.retry_after_s is not None:
-        told.headers["Retry-After"] = str(max(1, round(refused.retry_after_s)))
+    told.headers.update(refused.headers)
     return told

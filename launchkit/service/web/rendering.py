@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 from fastapi.responses import HTMLResponse
 
-from launchkit.service.snapshots import utc_text
+from launchkit.service.db import utc_text
 
 if TYPE_CHECKING:
     from launchkit.service.web.session import Visitor

@@ -9,11 +9,12 @@ from fastapi.responses import Response
 from sqlalchemy.engine import Connection
 
 from launchkit.service import protocol, queries, queries_activity, records, spaces
+from launchkit.service.api.parameters import Digest, NamespaceName, Segment
 from launchkit.service.context import service
 from launchkit.service.queries import Order, StoredRow, Wanted
 from launchkit.service.refused import Refused
 from launchkit.service.web import pages, plots, session
-from launchkit.service.web.pages import Device, Digest, Namespace, Segment, Words
+from launchkit.service.web.pages import Device, Words
 from launchkit.service.web.rendering import page
 from launchkit.store import document
 
@@ -36,7 +37,7 @@ def index(request: Request) -> Response:
 
 
 @router.get("/web/{namespace}")
-def overview(request: Request, namespace: Namespace) -> Response:
+def overview(request: Request, namespace: NamespaceName) -> Response:
     """Show what a namespace holds, what is missed most and what came last."""
 
     def read(connection: Connection) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def overview(request: Request, namespace: Namespace) -> Response:
 
 
 @router.get("/web/{namespace}/kernels")
-def kernels(request: Request, namespace: Namespace, q: Words = "") -> Response:
+def kernels(request: Request, namespace: NamespaceName, q: Words = "") -> Response:
     """Show the kernels whose names have these words."""
 
     def read(connection: Connection) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def kernels(request: Request, namespace: Namespace, q: Words = "") -> Response:
 
 
 @router.get("/web/{namespace}/kernel")
-def kernel(request: Request, namespace: Namespace, name: Words, p: Page = 1) -> Response:
+def kernel(request: Request, namespace: NamespaceName, name: Words, p: Page = 1) -> Response:
     """Show one kernel: its versions, devices and keys."""
 
     def read(connection: Connection) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def kernel(request: Request, namespace: Namespace, name: Words, p: Page = 1) -> 
 
 
 @router.get("/web/{namespace}/devices")
-def devices(request: Request, namespace: Namespace) -> Response:
+def devices(request: Request, namespace: NamespaceName) -> Response:
     """Show the devices that anything is stored for."""
     return show(
         request, namespace, "devices.html",
@@ -86,7 +87,7 @@ def devices(request: Request, namespace: Namespace) -> Response:
 @router.get("/web/{namespace}/records")
 def keys(
     request: Request,
-    namespace: Namespace,
+    namespace: NamespaceName,
     q: Words = "",
     kernel: Words = "",
     device: Device = "",
@@ -109,7 +110,7 @@ def keys(
 @router.get(RECORD)
 def record(
     request: Request,
-    namespace: Namespace,
+    namespace: NamespaceName,
     kernel: Segment,
     digest: Digest,
     device: Segment,
@@ -136,7 +137,7 @@ def record(
 @router.get(f"{RECORD}/document")
 def record_document(
     request: Request,
-    namespace: Namespace,
+    namespace: NamespaceName,
     kernel: Segment,
     digest: Digest,
     device: Segment,
@@ -166,7 +167,7 @@ def show(request: Request, namespace: str, template: str, read: Any, **values: A
     """Return a page of a namespace, of what ``read`` finds in one transaction. Raises Refused."""
     visitor, here = session.reader(request, namespace), service(request)
     with here.database.streaming() as connection:
-        records.require_namespace(connection, namespace)
+        spaces.require(connection, namespace)
         found = read(connection)
         now_ms = here.database.now_ms(connection)
     where: dict[str, Any] = {"space": namespace, "now_ms": now_ms, "path": request.url.path}
