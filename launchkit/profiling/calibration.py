@@ -23,8 +23,8 @@ class Calibration:
     """What the recorder puts into the times that it takes, and what it adds to the program.
 
     ``launch``: its share in the time of a launch, subtracted from each. ``added``: all that it adds
-    to a launch. ``range``: its share in the time of a range, and ``nested`` all that a range adds to
-    the time of the one around it.
+    to a launch. ``range``: its share in the time of a range, and ``nested`` all that a range adds
+    to the time of the one around it.
     """
 
     launch: Cost = Cost()

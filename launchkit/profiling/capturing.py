@@ -40,10 +40,10 @@ class NsysOptions:
 def nsys_command(program: Sequence[str], options: NsysOptions, nsys: str = "nsys") -> list[str]:
     """Return the command that captures ``program`` with Nsight Systems.
 
-    NVTX and CUDA are traced, the nodes of CUDA graphs one by one, child processes too; CPU
-    sampling is off, since it slows launches. ``capture_range``: only while this range of
-    launchkit's domain is open, the first time. ``osrt``: system calls as well. ``replace``: an existing
-    report is replaced.
+    NVTX and CUDA are traced, the nodes of CUDA graphs one by one, child processes too; CPU sampling
+    is off, since it slows launches. ``capture_range``: only while this range of launchkit's domain
+    is open, the first time. ``osrt``: system calls as well. ``replace``: an existing report is
+    replaced.
     """
     traces = "cuda,nvtx,osrt" if options.osrt else "cuda,nvtx"
     command = [
@@ -72,8 +72,8 @@ def pyspy_command(
     """Return the command that samples ``program`` and its Python children.
 
     Idle threads are sampled too: py-spy writes changes only, and would count their idle time as
-    that of the last stack seen. ``blocking``: the program is stopped for each sample, which is exact,
-    and may stop a process of hundreds of threads for good. ``native`` implies it.
+    that of the last stack seen. ``blocking``: the program is stopped for each sample, which is
+    exact, and may stop a process of hundreds of threads for good. ``native`` implies it.
     """
     command = [pyspy, "record", "--format=chrometrace", f"--rate={rate_hz}", "--subprocesses",
                "--idle", f"--output={output}"]  # fmt: skip

@@ -14,8 +14,8 @@ _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK")
 class ProcessFacts:
     """A process and when its recording began.
 
-    ``start_ns`` is on the clock of the recorded times, ``utc_ns`` the same moment in UTC; 0: unknown.
-    ``end_ns`` is when it was ended or last read. ``rank``: as torchrun, MPI or Slurm say.
+    ``start_ns`` is on the clock of the recorded times, ``utc_ns`` the same moment in UTC; 0:
+    unknown. ``end_ns`` is when it was ended or last read. ``rank``: as torchrun, MPI or Slurm say.
     """
 
     pid: int = 0

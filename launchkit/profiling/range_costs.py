@@ -16,7 +16,8 @@ def range_costs(
 ) -> tuple[Cost, Cost]:
     """Return the recorder's share in the time of a range, and all that it adds to the one around.
 
-    Both are put into ``costs``, too. ``changed`` is what the recording calls where a thread's innermost range becomes another one.
+    Both are put into ``costs``, too. ``changed`` is what the recording calls where a thread's
+    innermost range becomes another one.
     """
     now_ns = clock.now_ns
     scratch = Tally(ROUNDS)

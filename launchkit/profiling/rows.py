@@ -105,9 +105,10 @@ class RangeRow(_Figures, _Range):
 
     ``op`` is that of the innermost range that has one. ``calls``: how often the range was open and
     was left. ``wall_us``: how long in all; ``exclusive_us``: of it, outside ranges inside. Of the
-    wall time, ``driver_us`` went into the driver's calls, ``unsplit_us`` into launches of which only
-    the whole is known, and ``python_us`` is the rest. ``wall_p50_us`` to ``wall_p99_us``: of one
-    call. A recording that samples launches takes no times of ranges: ``calls`` is 0, the rest None.
+    wall time, ``driver_us`` went into the driver's calls, ``unsplit_us`` into launches of which
+    only the whole is known, and ``python_us`` is the rest. ``wall_p50_us`` to ``wall_p99_us``: of
+    one call. A recording that samples launches takes no times of ranges: ``calls`` is 0, the rest
+    None.
     """
 
     op: str | None = None

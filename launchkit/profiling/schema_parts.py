@@ -1,4 +1,4 @@
-"""What the schemas of profiling's files are made of. A leaf; with them the only users of pydantic."""
+"""What the schemas of profiling's files are made of: pydantic's only users here. A leaf."""
 
 from __future__ import annotations
 

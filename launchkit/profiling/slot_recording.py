@@ -1,4 +1,4 @@
-"""Recording without the C core: each kernel's launch function is replaced by a timed one. A leaf."""
+"""Recording without the C core: launch functions are replaced by timed ones. A leaf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people ask about the records of a namespace: kernels, devices, keys. Of the service's server.
+"""What people ask about the records of a namespace: kernels, devices, keys. Of the server.
 
 Reads only. Lists come from indexes, and every list has an end. Times are ms since 1970 by the
 database's clock.

@@ -1,4 +1,4 @@
-"""What people ask about a namespace's life: counts, misses, leases, who wrote what. Of the server.
+"""What people ask about a namespace's life: counts, misses, leases, writers. Of the server.
 
 Reads only; every list has an end. Times are ms since 1970 by the database's clock.
 """

@@ -1,4 +1,4 @@
-"""A request that is refused, and the HTTP status of each reason. Of the service; without FastAPI."""
+"""A request that is refused, and the HTTP status of each reason. Of the server; no FastAPI."""
 
 from __future__ import annotations
 

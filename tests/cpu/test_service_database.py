@@ -75,11 +75,11 @@ def test_replicas_that_start_at_once_make_one_schema(url):
 
 
 def test_a_failed_migration_leaves_nothing_behind(url, monkeypatch):
-    def fails(connection):
+    def fails(*given):
         raise RuntimeError("in the middle")
 
     with connected(url) as database:
-        monkeypatch.setattr(migrating, "_make_default_namespace", fails)
+        monkeypatch.setattr(migrating.spaces, "add", fails)
         with pytest.raises(RuntimeError, match="in the middle"):
             migrating.prepare(database, migrate=True)
         with database.reading() as connection:

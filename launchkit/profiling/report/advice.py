@@ -1,4 +1,4 @@
-"""What a report advises: why ranges are bound as they are, and what helps. Reads a document only."""
+"""What a report advises: why ranges are bound, and what helps. Reads a document only."""
 
 from __future__ import annotations
 

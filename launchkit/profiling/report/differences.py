@@ -1,4 +1,4 @@
-"""What differs between two captures, as JSON types and for the terminal. Above the timeline only."""
+"""What differs between two captures, as JSON and for the terminal. Above the timeline only."""
 
 from __future__ import annotations
 

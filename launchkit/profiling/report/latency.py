@@ -1,4 +1,4 @@
-"""How long launch calls take: quantiles, and a histogram in equal ratios. Above the timeline only."""
+"""How long launch calls take: quantiles, and a histogram by ratio. Above the timeline only."""
 
 from __future__ import annotations
 

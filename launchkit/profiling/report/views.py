@@ -18,7 +18,8 @@ class Column:
     """A column of a table: ``value`` gives what a row has there, None for nothing.
 
     ``us``: the value is in ns and shown in µs; ``percent``: a share of 1. A column needs ``room``
-    characters in a line, else it is left out; one that ``folds`` takes several lines for a long text.
+    characters in a line, else it is left out; one that ``folds`` takes several lines for a long
+    text.
     """
 
     title: str

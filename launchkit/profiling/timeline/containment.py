@@ -1,4 +1,4 @@
-"""What lies in what: calls in all the ranges around them, spans on lanes that nest. Above the model."""
+"""What lies in what: calls in all ranges around them, spans on lanes. Above the model."""
 
 from __future__ import annotations
 

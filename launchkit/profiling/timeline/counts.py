@@ -1,4 +1,4 @@
-"""Rows read, used and dropped by reason, for the end of every report. Above the leaves only."""
+"""Rows read, used and dropped by reason, for the end of every report. A leaf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captures of several processes or ranks as one timeline. Above the leaves only."""
+"""Captures of several processes or ranks as one timeline. Above the model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TIMES = ("start_ns", "end_ns", "time_ns", "seen_ns")
 def taken_together(timelines: Sequence[Timeline]) -> list[list[Timeline]]:
     """Return ``timelines`` in groups that were taken at the same time by the same kind of profiler.
 
-    Those are of one program: its ranks or processes. A capture whose UTC time is not known is alone,
-    and so is one that was taken before or after all others. Groups stand in the order of their
-    first capture.
+    Those are of one program: its ranks or processes. A capture whose UTC time is not known is
+    alone, and so is one that was taken before or after all others. Groups stand in the order of
+    their first capture.
     """
     groups: list[list[int]] = []
     reached: dict[str, int] = {}

@@ -1,10 +1,10 @@
-"""The one timeline that every capture becomes: tables on one clock. Above the leaves only.
+"""The one timeline that every capture becomes: tables on one clock. Above counts.
 
 Times are int64 ns on one clock per timeline, whatever the capture counted in. ``TABLES`` gives the
 columns of each table; a table may have more columns behind them. A process is its pid, a thread its
-native thread id (``UNKNOWN`` where none is named). Ids (``range_id``, ``call_id``, ``gpu_id``) are row numbers: ranges and
-calls stand sorted by process, thread, start, end (the longer first), GPU work by process, device,
-start, end.
+native thread id (``UNKNOWN`` where none is named). Ids (``range_id``, ``call_id``, ``gpu_id``) are
+row numbers: ranges and calls stand sorted by process, thread, start, end (the longer first), GPU
+work by process, device, start, end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which call launched which GPU work, whatever captured them; what has no partner. Above the leaves."""
+"""Which call launched which GPU work, whatever captured them. Above the model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _KEY = ["process", "correlation"]
 def with_partners(timeline: Timeline, calls_table: str, gpu_tables: Mapping[str, str]) -> Timeline:
     """Return ``timeline`` with ``outermost`` and ``captured`` filled in its calls, and the rest noted.
 
-    ``captured`` tells launches into a stream that was being captured: they have no GPU work of their
-    own. Launches and GPU work without a partner, GPU work that starts before its launch returns, or
-    even before it starts, are noted in the counts of ``calls_table`` and of the table that
-    ``gpu_tables`` has for their kind.
+    ``captured`` tells launches into a stream that was being captured: they have no GPU work of
+    their own. Launches and GPU work without a partner, GPU work that starts before its launch
+    returns, or even before it starts, are noted in the counts of ``calls_table`` and of the table
+    that ``gpu_tables`` has for their kind.
     """
     calls = _with_nesting(timeline.calls)
     calls = _with_captures(calls, timeline.gpu)

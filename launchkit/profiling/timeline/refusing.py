@@ -1,4 +1,4 @@
-"""What is no capture, by its first bytes or its name, and what to do about it. A leaf without polars."""
+"""What is no capture, by its first bytes or name, and what to do then. A leaf without polars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampled Python stacks as timelines: of ``launchkit profile --py-spy`` and py-spy. Above the model."""
+"""Sampled Python stacks as timelines, of any tool that runs py-spy. Above the model."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LATE = 3
 def read_samples(path: Path, progress: Progress | None = None) -> Timeline:
     """Return the timeline of a file that ``launchkit profile --py-spy`` wrote.
 
-    ``samples`` are on the clock of ``ranges``, whose times must not be taken for more than
-    telling which samples are in them: the sampler was in the way. ``seen_ns`` of a sample is when
-    its stack was certainly seen: at ``time_ns`` it had not been seen to change. Raises TimelineError
-    for a file that cannot be used.
+    ``samples`` are on the clock of ``ranges``, whose times must not be taken for more than telling
+    which samples are in them: the sampler was in the way. ``seen_ns`` of a sample is when its stack
+    was certainly seen: at ``time_ns`` it had not been seen to change. Raises TimelineError for a
+    file that cannot be used.
     """
     source = str(path)
     try:

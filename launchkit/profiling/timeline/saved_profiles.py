@@ -1,4 +1,4 @@
-"""Saved profiles of ``profile_launches`` as timelines. Above the leaves only."""
+"""Saved profiles of ``profile_launches`` as timelines. Above the model."""
 
 from __future__ import annotations
 

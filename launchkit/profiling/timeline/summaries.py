@@ -2,9 +2,9 @@
 
 They agree with the reports that Nsight Systems itself makes of an export (nvtx_sum, cuda_api_sum,
 cuda_gpu_kern_sum, cuda_kern_exec_sum, nvtx_kern_sum), but for what is said below. Every table has
-``name``, ``count`` and ``total_ns`` first, is sorted by ``total_ns``, the most first, and has of each
-time ``mean_ns``, ``median_ns``, ``p90_ns``, ``p99_ns``, ``min_ns``, ``max_ns`` and ``std_ns`` (of the
-sample; 0 of a single row). ``share`` is the part of the column's total, 0 to 1.
+``name``, ``count`` and ``total_ns`` first, is sorted by ``total_ns``, the most first, and has of
+each time ``mean_ns``, ``median_ns``, ``p90_ns``, ``p99_ns``, ``min_ns``, ``max_ns`` and ``std_ns``
+(of the sample; 0 of a single row). ``share`` is the part of the column's total, 0 to 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def range_summary(timeline: Timeline, *, unclosed: bool = False) -> pl.DataFrame
     """Return the wall time of ranges: ``name``, ``count``, ``total_ns``, ``domain``, ``kind``, the rest.
 
     A range that was never closed has no duration of its own (an export writes the capture's end):
-    such are only counted, in ``unclosed``, unless ``unclosed`` is true, which is what nvtx_sum does.
+    such are only counted, in ``unclosed``, unless ``unclosed`` is true, which is what nvtx_sum
+    does.
     """
     ranges = timeline.ranges.filter(pl.col("kind") != "mark")
     lasted = DURATION_NS
@@ -61,10 +62,10 @@ def kernel_summary(timeline: Timeline) -> pl.DataFrame:
 def execution_summary(timeline: Timeline) -> pl.DataFrame:
     """Return launches with their kernels, by process, thread, device, API function and kernel.
 
-    Columns as ``kernel_summary``, after them the figures of ``call`` (in the API), ``queue`` (from its
-    return to the kernel's start) and ``whole`` (from the call's start until both are over). A kernel
-    that starts before its call returns did not wait: it counts neither as a negative time nor as 0, so
-    that ``queue_count`` may be below ``count``.
+    Columns as ``kernel_summary``, after them the figures of ``call`` (in the API), ``queue`` (from
+    its return to the kernel's start) and ``whole`` (from the call's start until both are over). A
+    kernel that starts before its call returns did not wait: it counts neither as a negative time
+    nor as 0, so that ``queue_count`` may be below ``count``.
     """
     calls = _launches(timeline).select(
         *_KEY, "thread", api="name", call_start="start_ns", call_end="end_ns"
@@ -88,9 +89,9 @@ def execution_summary(timeline: Timeline) -> pl.DataFrame:
 def range_kernel_summary(timeline: Timeline) -> pl.DataFrame:
     """Return the kernels that each push/pop range launched, directly or in a range within it.
 
-    ``name`` and ``domain`` are the range's, ``kernel`` and ``full_name`` the kernel's; ``ranges`` is in
-    how many of those ranges it was launched. A call counts for the ranges of its own thread. Start/end
-    ranges belong to no thread and are left out.
+    ``name`` and ``domain`` are the range's, ``kernel`` and ``full_name`` the kernel's; ``ranges``
+    is in how many of those ranges it was launched. A call counts for the ranges of its own thread.
+    Start/end ranges belong to no thread and are left out.
     """
     stacked = timeline.ranges.filter(pl.col("kind") == "push_pop")
     ranges, range_names = _coded(stacked, ["name", "domain", "process", "thread"], "range_code")

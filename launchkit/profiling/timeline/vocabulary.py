@@ -1,7 +1,7 @@
-"""Which API calls launch, wait, copy, set and allocate: one table for all readers. Above the leaves.
+"""Which API calls launch, wait, copy, set and allocate: one table for all. A leaf.
 
-CUDA's runtime and driver, HIP, Level Zero and Unified Runtime (XPU), and MTIA's runtime. A name that
-looks like a launch and is not listed is ``unknown_launch``: it is reported, never left out.
+CUDA's runtime and driver, HIP, Level Zero and Unified Runtime (XPU), and MTIA's runtime. A name
+that looks like a launch and is not listed is ``unknown_launch``: it is reported, never left out.
 """
 
 from __future__ import annotations

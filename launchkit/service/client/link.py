@@ -1,4 +1,4 @@
-"""The client's link to one service: who is asked, with which token, and when not. Under store.py."""
+"""The client's link to one service: whom to ask, with which token, and when not. Under store.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each config's times stand in a plot of a record. A leaf; templates draw what is placed here.
+"""Where each config's times stand in a plot of a record. A leaf: templates draw what it places.
 
 One plot per method of measuring, as unlike times do not compare: a line per config from the 20th to
 the 80th percentile, with a mark at the median, the fastest on top.

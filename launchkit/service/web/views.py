@@ -1,4 +1,4 @@
-"""Pages of records: namespaces, kernels, devices, keys, one key's timings. Of the service's page."""
+"""Pages of records: namespaces, kernels, devices, keys, timings. Of the service's page."""
 
 from __future__ import annotations
 

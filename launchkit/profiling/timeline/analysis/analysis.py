@@ -38,13 +38,13 @@ class Analysis:
 
     Tables, by what the docstring of the function behind each says of its columns: ``ranges``
     (``attribution.by_name``), ``instances`` (``attribution.instances``: each range), ``steps``
-    (``steps.step_table``), ``ops`` and ``layers`` (``layers``), ``kernels`` (``tables.kernel_table``),
-    ``stalls`` (``stalls.stall_table``), ``cold`` (``cold.cold_launches``), ``sync``
-    (``tables.sync_table``), ``gaps`` and ``idle`` (``gaps.Gaps``, with the ``domain`` and ``range`` of
-    each gap and ``step_ns``, the idle time within the steps divided by their number),
-    ``verdicts`` (``verdicts.verdicts``), ``python`` and ``frames`` (``samples.bucket_table`` and
-    ``frame_table``). ``calls`` holds each call that counts, with its figures,
-    ``gpu`` the timeline's GPU work with the ``call_id`` that started it.
+    (``steps.step_table``), ``ops`` and ``layers`` (``layers``), ``kernels``
+    (``tables.kernel_table``), ``stalls`` (``stalls.stall_table``), ``cold``
+    (``cold.cold_launches``), ``sync`` (``tables.sync_table``), ``gaps`` and ``idle``
+    (``gaps.Gaps``, with the ``domain`` and ``range`` of each gap and ``step_ns``, the idle time
+    within the steps divided by their number), ``verdicts`` (``verdicts.verdicts``), ``python`` and
+    ``frames`` (``samples.bucket_table`` and ``frame_table``). ``calls`` holds each call that
+    counts, with its figures, ``gpu`` the timeline's GPU work with the ``call_id`` that started it.
 
     ``processes`` (``ranks.process_table``) compares processes, where there are several.
     ``devices`` has the busy and idle time of each GPU between its first and last work.

@@ -73,14 +73,14 @@ def instances(
     """Return a row for each range, times in ns.
 
     ``range_id``, ``process``, ``thread``, ``lane``, ``domain``, ``name``, ``category``,
-    ``payload``, ``kind``, ``closed``, ``start_ns``, ``end_ns``; ``order``, ``parent`` and
-    ``depth`` of ``Nesting``. Inclusive: ``wall_ns``, ``api_ns`` (calls without waits), of which
-    ``stall_ns`` waited for a full launch queue and ``cold_ns`` were cold launches; ``sync_ns``,
-    ``profiler_ns``, ``inclusive_python_ns``, ``launches``, ``kernels``, ``gpu_ops``, ``gpu_ns``
-    (sum of durations), ``gpu_active_ns`` (while any GPU executed anything). Exclusive: ``exclusive_ns``, ``exclusive_api_ns``,
-    ``exclusive_sync_ns``, ``python_ns``, ``own_launches``. On the GPU, see ``gpu_windows``:
-    ``devices``, ``gpu_first_ns``, ``gpu_last_ns``, ``gpu_busy_ns``, ``gpu_idle_ns``,
-    ``window_ns``, ``exposed_idle_ns``.
+    ``payload``, ``kind``, ``closed``, ``start_ns``, ``end_ns``; ``order``, ``parent`` and ``depth``
+    of ``Nesting``. Inclusive: ``wall_ns``, ``api_ns`` (calls without waits), of which ``stall_ns``
+    waited for a full launch queue and ``cold_ns`` were cold launches; ``sync_ns``, ``profiler_ns``,
+    ``inclusive_python_ns``, ``launches``, ``kernels``, ``gpu_ops``, ``gpu_ns`` (sum of durations),
+    ``gpu_active_ns`` (while any GPU executed anything). Exclusive: ``exclusive_ns``,
+    ``exclusive_api_ns``, ``exclusive_sync_ns``, ``python_ns``, ``own_launches``. On the GPU, see
+    ``gpu_windows``: ``devices``, ``gpu_first_ns``, ``gpu_last_ns``, ``gpu_busy_ns``,
+    ``gpu_idle_ns``, ``window_ns``, ``exposed_idle_ns``.
 
     Start/end ranges overlap others and may span threads: calls of their whole process count by
     containment, and they have nothing exclusive (null). ``host`` is that of lanes, if it is known.
@@ -174,8 +174,8 @@ def gpu_windows(ranges: pl.DataFrame, linked: Linked, key: str) -> pl.DataFrame:
     ``devices``: how many. ``gpu_first_ns`` and ``gpu_last_ns``: the first start and last end of
     work submitted in the range. ``gpu_busy_ns`` and ``gpu_idle_ns``: whether the device executed
     anything between those two, a union over all streams. ``window_ns``: from the start of the range
-    to its end or that of its work, whichever is later; ``exposed_idle_ns``: how much of it the device
-    was idle. Sums over the devices; null where there are none.
+    to its end or that of its work, whichever is later; ``exposed_idle_ns``: how much of it the
+    device was idle. Sums over the devices; null where there are none.
     """
     names = sorted(linked.submissions.get_column("device").unique())
     parts = [_on_device(ranges, linked.submissions, linked.busy, key, name) for name in names]

@@ -21,9 +21,9 @@ def median_ratios(
 ) -> pl.DataFrame:  # fmt: skip
     """Return by ``key`` and ``metric`` the interval of median(after) / median(before).
 
-    ``before`` and ``after`` have rows of values, ``metrics`` columns of them; keys that one lacks are
-    left out. Columns: ``key``, ``metric``, ``low``, ``high``: the quantiles that leave out half of
-    1 - ``confidence`` at each end; null where a median is 0.
+    ``before`` and ``after`` have rows of values, ``metrics`` columns of them; keys that one lacks
+    are left out. Columns: ``key``, ``metric``, ``low``, ``high``: the quantiles that leave out half
+    of 1 - ``confidence`` at each end; null where a median is 0.
     """
     shared = before.select(key).unique().join(after.select(key).unique(), on=key)
     one, other = (

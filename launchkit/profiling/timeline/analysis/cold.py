@@ -59,9 +59,10 @@ def kernel_name() -> pl.Expr:
 def cold_launches(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the cold launches beside the steady ones of their kernel, the dearest first.
 
-    Columns: ``process``, ``kernel``, ``call_id``, ``name`` (of the call), ``start_ns``,
-    ``cold_ns`` (how long it took, less what it waited for the queue), ``loading_ns``, ``first``, ``steady_count``,
-    ``steady_median_ns`` (null: there is no other launch) and ``excess_ns`` over that.
+    Columns: ``process``, ``kernel``, ``call_id``, ``name`` (of the call), ``start_ns``, ``cold_ns``
+    (how long it took, less what it waited for the queue), ``loading_ns``, ``first``,
+    ``steady_count``, ``steady_median_ns`` (null: there is no other launch) and ``excess_ns`` over
+    that.
     """
     launches = calls.lazy().filter(pl.col("launches") > 0)
     took = DURATION_NS - pl.col("stall_ns")

@@ -1,4 +1,4 @@
-"""Two analyses side by side: which ranges and kernels became slower, and how sure that is. Above analysis.
+"""Two analyses side by side: what became slower, and how sure that is. Above analysis.
 
 Ranges are compared by the median of their times, with a bootstrap interval of the ratio. Host times
 of the second are first divided by how much slower its machine ran what both captures calibrated, so
@@ -23,9 +23,9 @@ METRICS = (*HOST_METRICS, "gpu_ns", "launches")
 """What is compared of ranges; of kernels it is ``gpu_ns``, their duration."""
 
 CHANGES = ("slower", "faster", "unclear", "too few", "only before", "only after")
-"""``slower`` and ``faster``: the whole interval lies on that side of 1, and the difference of a host
-time is more than what is not known of the cost of recording it. ``too few``: less than 5
-times on a side, whose interval would say nothing."""
+"""``slower`` and ``faster``: the whole interval lies on that side of 1, and the difference of a
+host time is more than what is not known of the cost of recording it. ``too few``: less than 5 times
+on a side, whose interval would say nothing."""
 
 _FEW = 5
 

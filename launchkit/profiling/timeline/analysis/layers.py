@@ -1,4 +1,4 @@
-"""Layers of a model and the slots of a layer, by the names of ranges and kernels. Above the leaves.
+"""Layers of a model and the slots of a layer, by names of ranges and kernels. Above attribution.
 
 A layer is a number in a range's name (``layer3``, ``model.layers.3.mixer``), or the layer that
 ``launchkit.annotate`` was given. A slot is what a part of a layer does, by the first of ``SLOTS``

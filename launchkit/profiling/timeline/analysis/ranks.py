@@ -1,8 +1,8 @@
-"""Processes and ranks of a capture side by side, and which of them launches late. Above cold and linked.
+"""Processes and ranks of a capture side by side: which launches late. Above the model.
 
 Ranks do the same work: the n-th launch of a kernel in one is the n-th in the others. How much later
-than the first of them a rank makes it is its lateness. Clocks of different hosts differ by some µs to
-ms, which is in every lateness of a rank alike; what varies is its own.
+than the first of them a rank makes it is its lateness. Clocks of different hosts differ by some µs
+to ms, which is in every lateness of a rank alike; what varies is its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which ranges are the steps of a program: what figures per step divide by. Above the leaves."""
+"""Which ranges are the steps of a program: what figures per step divide by. Above the model."""
 
 from __future__ import annotations
 

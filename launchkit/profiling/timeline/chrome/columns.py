@@ -1,4 +1,4 @@
-"""Rows gathered column by column, small until they become a frame. Above the leaves only."""
+"""Rows gathered column by column, small until they become a frame. A leaf."""
 
 from __future__ import annotations
 

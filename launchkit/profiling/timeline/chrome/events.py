@@ -1,4 +1,4 @@
-"""The events of a chrome trace, one by one, as far as its JSON can be read. Above the leaves only."""
+"""The events of a chrome trace, one by one, as far as its JSON can be read. A leaf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges from the begins and ends of a chrome trace, which stand apart in it. Above the leaves only."""
+"""Ranges from the begins and ends of a chrome trace, which stand apart in it. Above rows."""
 
 from __future__ import annotations
 

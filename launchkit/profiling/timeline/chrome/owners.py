@@ -1,7 +1,7 @@
 """Which process a row of a chrome trace belongs to, where the trace says another thing.
 
 GPU events stand under their device instead of a process; ranges of the profiler's own may stand
-under the process id that another namespace knows. Above the leaves only.
+under the process id that another namespace knows. Above the model.
 """
 
 from __future__ import annotations

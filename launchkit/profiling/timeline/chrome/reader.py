@@ -1,4 +1,4 @@
-"""Chrome traces, as torch.profiler (kineto) exports them, as a timeline. Above the leaves only."""
+"""Chrome traces, as torch.profiler (kineto) exports them, as a timeline. Above the rest here."""
 
 from __future__ import annotations
 

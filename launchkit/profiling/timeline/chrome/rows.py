@@ -1,4 +1,4 @@
-"""Rows of the timeline from the events of a chrome trace. Above the leaves only."""
+"""Rows of the timeline from the events of a chrome trace. Above the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a trace file, piece by piece: plain or gzip, in any encoding. Above the leaves only."""
+"""The text of a trace file, piece by piece: plain or gzip, in any encoding. A leaf."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A smaller copy of an Nsight Systems export, table by table; its own file is only read.
+"""A smaller copy of an Nsight Systems export, table by table. Above files and sqlite_files.
 
-Above the leaves only. The copy is a new database: what is left out of it was never in it, where
-a deletion would leave it in free pages. It takes the place of the output as a whole, or not at all.
+The export itself is only read. The copy is a new database: what is left out of it was never in
+it, where a deletion would leave it in free pages. It takes the place of the output as a whole, or
+not at all.
 """
 
 from __future__ import annotations

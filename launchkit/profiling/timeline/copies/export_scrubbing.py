@@ -1,7 +1,7 @@
-"""A copy of an Nsight Systems export that can be shared. Above the leaves only.
+"""A copy of an Nsight Systems export that can be shared. Above export_rewriting.
 
-It says what to keep, not what to remove, so that a table or a text of a newer export stays out until
-it is known: of the tables below every number, and of texts those that are named.
+It says what to keep, not what to remove, so that a table or a text of a newer export stays out
+until it is known: of the tables below every number, and of texts those that are named.
 """
 
 from __future__ import annotations

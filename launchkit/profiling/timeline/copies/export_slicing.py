@@ -1,4 +1,4 @@
-"""A copy of an Nsight Systems export of some time only. Above the leaves only.
+"""A copy of an Nsight Systems export of some time only. Above export_rewriting.
 
 Rows that cross an edge are clipped to it, never dropped: without the kernel that runs across it, a
 busy GPU would look idle. The clock stays that of the capture.

@@ -1,7 +1,8 @@
-"""Copies of saved profiles: scrubbed, or of some time only. Above the copies' leaves.
+"""Copies of saved profiles: scrubbed, or of some time only. Above files and scrubbed_text.
 
 A profile holds no environment, command line or path of its own; what names of ranges, kernels and
-threads hold of the machine goes. In a slice stands what was kept singly, since totals have no times.
+threads hold of the machine goes. In a slice stands what was kept singly, since totals have no
+times.
 """
 
 from __future__ import annotations

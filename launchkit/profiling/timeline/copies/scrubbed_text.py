@@ -1,7 +1,7 @@
-"""Text without paths, addresses, hosts and users. Above the leaves only.
+"""Text without paths, addresses, hosts and users. A leaf.
 
-Names of ranges, threads and kernels are what a capture is shared for, so they stay; what they hold of
-the machine goes. Of a path stays its last part.
+Names of ranges, threads and kernels are what a capture is shared for, so they stay; what they hold
+of the machine goes. Of a path stays its last part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies of chrome traces: events go one by one from the file to its copy. Above the chrome reader."""
+"""Copies of chrome traces, event by event from a file to its copy. Above the chrome reader."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ _SPANS = ("X", "B", "b")
 def slice_trace(path: AnyPath, output: AnyPath, start_ns: int, end_ns: int) -> RowCounts:
     """Write what the chrome trace ``path`` holds from ``start_ns`` to ``end_ns`` to ``output``.
 
-    Time 0 is the first event with a duration, as in reports; the copy keeps the trace's own times. A
-    pair of begin and end becomes one complete event. Returns the rows read, used, dropped, and
-    clipped. Raises UsageError for an end that is not after its start, TimelineError for what is
-    no trace.
+    Time 0 is the first event with a duration, as in reports; the copy keeps the trace's own times.
+    A pair of begin and end becomes one complete event. Returns the rows read, used, dropped, and
+    clipped. Raises UsageError for an end that is not after its start, TimelineError for what is no
+    trace.
     """
     check_window(start_ns, end_ns)
     first_ns, counts = _first_ns(path), RowCounts()

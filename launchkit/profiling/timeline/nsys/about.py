@@ -1,4 +1,4 @@
-"""What an export says of itself: version, clock, processes, threads, devices. Above the leaves only."""
+"""What an export says of itself: version, clock, processes, threads, devices. Above the model."""
 
 from __future__ import annotations
 

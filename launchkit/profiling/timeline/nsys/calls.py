@@ -1,4 +1,4 @@
-"""Runtime and driver API calls of an export, and what driver and profiler cost. Above the leaves only."""
+"""Calls of the runtime and driver APIs, and what driver and profiler cost. Above the model."""
 
 from __future__ import annotations
 

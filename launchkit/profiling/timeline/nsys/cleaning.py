@@ -1,4 +1,4 @@
-"""Rows that cannot be events of a timeline, counted by reason and left out. Above the leaves only."""
+"""Rows that cannot be events of a timeline, counted by reason and left out. Above the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPUs of an export: what a process counts as device 0 need not be the first one. Above the leaves."""
+"""The GPUs of an export: device 0 of a process need not be the first. Above the model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _MAP = dict.fromkeys(("gpuId", "cudaId", "pid"), pl.Int64)
 def place_devices(export: Export, gpu: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the GPU work with its machine's GPU numbers in ``device``, and the table of devices.
 
-    ``gpu`` has process numbers, and in ``device`` the ordinals of each process. Without a map of the
-    export the ordinals stay, with a warning where several processes use one.
+    ``gpu`` has process numbers, and in ``device`` the ordinals of each process. Without a map of
+    the export the ordinals stay, with a warning where several processes use one.
     """
     gpus = export.read("TARGET_INFO_GPU", _GPUS)
     known = export.read("TARGET_INFO_CUDA_DEVICE", _MAP).drop_nulls()

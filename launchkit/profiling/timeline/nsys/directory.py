@@ -1,4 +1,4 @@
-"""Reads the tables of a parquet or arrow export: a directory of one file a table. Above the leaves."""
+"""Reads the tables of a parquet or arrow export: a directory with a file a table. Above the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels, copies, sets and graphs of an export as GPU work. Above the leaves only."""
+"""Kernels, copies, sets and graphs of an export as GPU work. Above the model."""
 
 from __future__ import annotations
 

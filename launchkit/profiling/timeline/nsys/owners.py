@@ -1,8 +1,8 @@
-"""Processes and threads from Nsight Systems' global ids. Above the leaves only.
+"""Processes and threads from Nsight Systems' global ids. Above the model.
 
-A global id holds hardware id (8 bits), virtual machine (8), pid (24) and thread id (24). All but the
-last is the owner, which stands for the process until the pids of the whole export are known: two
-machines in one export may use one pid.
+A global id holds hardware id (8 bits), virtual machine (8), pid (24) and thread id (24). All but
+the last is the owner, which stands for the process until the pids of the whole export are known:
+two machines in one export may use one pid.
 """
 
 from __future__ import annotations

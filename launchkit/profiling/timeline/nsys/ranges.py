@@ -1,4 +1,4 @@
-"""NVTX events of an export as ranges and marks, with their domains and categories. Above the leaves."""
+"""NVTX events of an export as ranges and marks, with domains and categories. Above the model."""
 
 from __future__ import annotations
 

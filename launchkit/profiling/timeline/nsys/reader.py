@@ -1,4 +1,4 @@
-"""Reads an Nsight Systems export, SQLite or a directory of tables, as a timeline. Above the leaves only."""
+"""Reads an export of Nsight Systems, whatever its form, as a timeline. Above the rest here."""
 
 from __future__ import annotations
 

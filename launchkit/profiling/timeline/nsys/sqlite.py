@@ -1,4 +1,4 @@
-"""Reads the tables of an SQLite export in pieces, without touching it. Above the leaves only."""
+"""Reads the tables of an SQLite export in pieces, without touching it. Above the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQLite files that are only read, by whoever reads or copies an export. A leaf without polars."""
+"""SQLite files that are only read: for reading and for copying an export. A leaf without polars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of an Nsight Systems export, from SQLite or a directory. Above the leaves only.
+"""The tables of an Nsight Systems export, from SQLite or a directory. Above the model.
 
 Nothing is ever written beside or into the user's file. A table with no rows may be absent or
 empty, and a column that a schema does not have yet is read as null.

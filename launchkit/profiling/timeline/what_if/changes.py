@@ -53,8 +53,8 @@ class OpPlan:
 class CudaGraph:
     """The launches of each ``range`` become one graph launch of ``launch_ns`` and ``python_ns``.
 
-    GPU work of the graph follows in its order, ``between_ns`` apart (None: as in the capture, at most
-    1 us). Ranges with less than two launches stay as they are, and those that wait for the GPU
+    GPU work of the graph follows in its order, ``between_ns`` apart (None: as in the capture, at
+    most 1 us). Ranges with less than two launches stay as they are, and those that wait for the GPU
     inside, which cannot be captured.
     """
 

@@ -1,4 +1,4 @@
-"""GPU work of a program, and what each piece of it, and each waiting call, waited for. Above program."""
+"""GPU work of a program, and what it and each waiting call waited for. Above program."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a change at the launches of some ranges would make of the step time. Above replay.
 
 A change takes host time away; whether a step gets shorter depends on what the GPU does meanwhile.
-So the window is replayed as it was and as it would be, host and GPU with all that they wait for, and
-the difference is the prediction. What the host saves beyond that is hidden behind the GPU.
+So the window is replayed as it was and as it would be, host and GPU with all that they wait for,
+and the difference is the prediction. What the host saves beyond that is hidden behind the GPU.
 """
 
 from __future__ import annotations
@@ -137,9 +137,10 @@ def suggestions(
 ) -> pl.DataFrame:
     """Return what changes at ``ranges`` would save, the most per step first.
 
-    Without ``ranges``, the ``limit`` ranges of the steps' thread with most Python and calls of their
-    own that launch are tried. Columns: ``change``, ``range``, ``instances``, ``skipped``, ``measured_ns``,
-    ``replayed_ns``, ``predicted_ns``, ``saved_ns``, ``host_saved_ns``, ``hidden_ns``, ``notes``.
+    Without ``ranges``, the ``limit`` ranges of the steps' thread with most Python and calls of
+    their own that launch are tried. Columns: ``change``, ``range``, ``instances``, ``skipped``,
+    ``measured_ns``, ``replayed_ns``, ``predicted_ns``, ``saved_ns``, ``host_saved_ns``,
+    ``hidden_ns``, ``notes``.
     """
     names = list(ranges) if ranges is not None else _candidates(analysis, limit)
     rows = []

@@ -1,7 +1,7 @@
 """What ``replay`` replays: the entries of host threads and the work of GPUs. A leaf.
 
-Each thread is a row of entries: how long it computes before a call, and what the call costs. Each piece
-of GPU work is ordered on its stream behind the one before, and cannot start before it was
+Each thread is a row of entries: how long it computes before a call, and what the call costs. Each
+piece of GPU work is ordered on its stream behind the one before, and cannot start before it was
 launched, nor before the work of another stream that it evidently waited for.
 """
 
@@ -59,10 +59,10 @@ class Op(NamedTuple):
 class Program:
     """What ``replay`` takes. ``entries`` stand in the order in which they began.
 
-    ``end_ns`` is when host and GPU had finished, as captured. ``lane``: the thread of the steps, None
-    where every thread counts. ``busy_until``: when streams become
-    free of work from before the window. ``queue``: how many launches a device holds that did not
-    start. ``cold``: how many launches are cold. ``cut``: there were more steps.
+    ``end_ns`` is when host and GPU had finished, as captured. ``lane``: the thread of the steps,
+    None where every thread counts. ``busy_until``: when streams become free of work from before the
+    window. ``queue``: how many launches a device holds that did not start. ``cold``: how many
+    launches are cold. ``cut``: there were more steps.
     """
 
     start_ns: int

@@ -1,4 +1,4 @@
-"""A window of an analysed timeline as a program: its steps, their calls and ranges. Above analysis."""
+"""A window of an analysed timeline as a program: steps, calls and ranges. Above analysis."""
 
 from __future__ import annotations
 
