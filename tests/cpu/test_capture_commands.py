@@ -23,7 +23,7 @@ NONE = [
     ("a.qdstrm", b"\x12\x34", "QdstrmImporter", "QdstrmImporter"),
     ("a.html", b"<!DOCTYPE html>", "web page", "web page"),
     ("a.sqlite", b"SQLite format 3\0" + bytes(90), "nsys export", "nsys export"),
-    ("a.sqlite.gz", gzip.compress(b"SQLite format 3\0"), "gunzip", "gunzip"),
+    ("a.sqlite.gz", gzip.compress(b"SQLite format 3\0", mtime=0), "gunzip", "gunzip"),
     ("a.parquet", b"PAR1", "parquetdir", "parquetdir"),
     ("a.json", b'{"a": 1}', "no list traceEvents", "no list traceEvents"),
     ("a.json", PROFILE, "Upgrade launchkit", "Upgrade launchkit"),
