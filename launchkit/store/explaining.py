@@ -24,6 +24,7 @@ _MAX_NAMES = 20_000
 """Records that are looked through for a kernel of a similar name."""
 _ABSENT = "nothing"
 _UNKNOWN = "unknown"
+_NO_DTYPE = "none"
 _SOURCE = "the kernel's source, a function that it calls or a global that it reads has changed"
 
 
@@ -101,7 +102,9 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield f"wanted: {self.kernel}"
-        yield from (f"  {name}: {text}" for name, text in self.wanted.items())
+        for name, text in self.wanted.items():
+            if not (name.startswith("dtype ") and text == _NO_DTYPE):
+                yield f"  {name}: {text}"
         if not self.records:
             yield f"nothing is stored of this kernel in the {self.store}"
             if self.similar:
@@ -182,7 +185,7 @@ def identity_fields(
     fields |= {f"device.{name}": str(value) for name, value in asdict(device).items()}
     fields |= {f"toolchain.{name}": version for name, version in toolchain.fields.items()}
     fields |= {f"key {value.name}": value_text(value) for value in key.values}
-    fields |= {f"dtype {name}": dtype or "none" for name, dtype in key.dtypes}
+    fields |= {f"dtype {name}": dtype or _NO_DTYPE for name, dtype in key.dtypes}
     return fields
 
 

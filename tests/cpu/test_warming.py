@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import manifest_kernels as kernels
 import pytest
 import torch
@@ -12,6 +14,7 @@ from launchkit import hostonly, settings
 from launchkit.dispatch import triton_seam
 from launchkit.dispatch.manifest import warm_workers, warming
 from launchkit.dispatch.manifest.document import Manifest, dump, read_manifest
+from launchkit.dispatch.manifest.warming import WarmEntry, WarmReport
 from launchkit.errors import BadDocumentError, CaptureError, UsageError
 
 THROUGH_TRITON = {"a function", "a tuple", "a descriptor"}
@@ -106,7 +109,27 @@ def test_key_without_a_stored_config_is_said_and_not_tuned(
         report = launchkit.warm(manifest)
         assert (report.counts, report.ready) == ({"no stored config": 1}, False)
         assert measured == []
-        assert "manifest.tuned" in str(report)
+        head, *lines = str(report).splitlines()
+        assert head.startswith("1 no stored config in ")
+        assert re.fullmatch(r"no stored config: manifest.tuned\(.*\): absent", lines[0])
+        assert "  dtype x_ptr: torch.float32" in lines
+        assert not [line for line in lines if line.endswith(": none")]
+        assert lines[-1].startswith("Tune what has no config with launchkit tune")
+
+
+def test_what_many_entries_of_a_kernel_lack_is_told_once_and_each_is_named():
+    def lacking(kernel, n, reason):
+        return WarmEntry(kernel, f"{kernel}({n})", "no stored config", reason, 0.0)
+
+    entries = [lacking("one", n, "absent\nnothing of it is stored") for n in (1, 2)]
+    entries += [lacking("one", 3, "malformed\nits file"), lacking("two", 4, "absent\nnothing")]
+    lines = str(WarmReport(tuple(entries), (), 0, 1.0)).splitlines()
+    assert lines[1:-1] == [
+        "no stored config: one(1): absent", "nothing of it is stored",
+        "no stored config: one(2): absent",
+        "no stored config: one(3): malformed", "its file",
+        "no stored config: two(4): absent", "nothing",
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("each_core")

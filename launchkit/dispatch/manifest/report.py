@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
@@ -49,6 +49,16 @@ class ManifestReport(Generic[EntryT]):
         """Return the entries that have one of these."""
         return [entry for entry in self.entries if entry.status in statuses]
 
+    def _told(self, faults: Collection[str]) -> Iterator[str]:
+        """Yield each fault; what is below a reason's first line, once for a kernel."""
+        told = set()
+        for each in self.with_status(faults):
+            reason = str(each.reason)
+            first = reason.partition("\n")[0]
+            kind = each.kernel, each.status, first
+            yield f"{each.status}: {each.launch}: {first if kind in told else reason}"
+            told.add(kind)
+
     def tables(self) -> dict[str, Any]:
         """Return what every report has, as plain data for JSON (docs/json.md)."""
         return {
@@ -62,9 +72,7 @@ class ManifestReport(Generic[EntryT]):
         """Return counts and every fault as text: ``work`` is "warm" or "tune"."""
         counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
         lines = [f"{counts or f'nothing to {work}'}{tail}"]
-        lines += [
-            f"{each.status}: {each.launch}: {each.reason}" for each in self.with_status(faults)
-        ]
+        lines += self._told(faults)
         past = {"warm": "warmed", "tune": "tuned"}[work]
         lines += [f"cannot be {past}: {each['kernel']}: {each['reason']}"
                   for each in self.unreplayable]  # fmt: skip

@@ -56,7 +56,12 @@ class WarmReport(ManifestReport[WarmEntry]):
         return {"ready": self.ready, "seconds": self.seconds, **self.tables()}
 
     def __str__(self) -> str:
-        return self.summary("warm", f" in {self.seconds:.1f} s", _FAULTS)
+        text = self.summary("warm", f" in {self.seconds:.1f} s", _FAULTS)
+        if self.with_status(_FAULTS[:1]):
+            text += (
+                "\nTune what has no config with launchkit tune, into the store that is read here."
+            )
+        return text
 
 
 def warm(
@@ -130,7 +135,7 @@ def _warm_one(entry: Entry) -> tuple[str, str | None]:
             adopt(found.kernel).warm(found.grid or (1,), found.args, found.kwargs)
         except NotTunedError as error:
             found, known = error.fields["reason"], error.fields["explanation"]
-            return "no stored config", f"{found}. {known}"[:_REASON_CHARACTERS]
+            return "no stored config", f"{found}\n{known}"[:_REASON_CHARACTERS]
         except Exception as error:  # noqa: BLE001 - of the compiler, of a heuristic, of the driver
             return "failed", failure_text(error, _REASON_CHARACTERS)
     return ("compiled" if made else "loaded"), None

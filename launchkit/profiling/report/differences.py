@@ -109,7 +109,7 @@ def _table(title: str, rows: list[Mapping[str, Any]], limit: int) -> Table:
     more = len(rows) - limit
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False,
-        caption=f"{more} more rows: --limit, or --json." if more > 0 else None,
+        caption=f"{more} more row{'s' * (more > 1)}: --limit, or --json." if more > 0 else None,
         caption_justify="left", padding=(0, 1, 0, 0),
     )  # fmt: skip
     table.add_column("range or kernel", overflow="fold", min_width=12)

@@ -69,7 +69,7 @@ def _note(view: View, rows: list[Any], shown: list[Column], limit: int) -> str:
     """Return what stands below a table: what its figures are, and how to see those it leaves out."""
     note, more = view.note, len(rows) - limit
     if more > 0:
-        note += f" {more} more rows: --limit, or --json."
+        note += f" {more} more row{'s' * (more > 1)}: --limit, or --json."
     rooms = [column.room for column in _telling(view, rows[:limit]) if column not in shown]
     return note + (f" More columns: COLUMNS={max(rooms)}." if rooms else "")
 

@@ -175,8 +175,8 @@ VIEWS = (
     ),
     View(
         "what_if", "What if",
-        "µs per step (of all, without steps), predicted by replaying host and GPU; hidden: saved on "
-        "the host, but the GPU takes as long.",
+        "µs per step, of the whole capture where there is none, predicted by replaying host and GPU; "
+        "hidden: saved on the host, but the GPU takes as long.",
         (
             Column("range", _of("range"), "text", folds=True),
             Column("change", lambda row: CHANGES.get(row["change"], row["change"]), "text"),
@@ -200,7 +200,8 @@ VIEWS = (
     ),
     View(
         "apis", "Calls of the CUDA API",
-        "µs; queue full: launches that waited for the GPU to make room are no launch cost.",
+        "µs; stalled: launches that waited for the GPU to make room, queue full: how long in all, "
+        "which is no launch cost; p50 without: of the other launches.",
         (
             Column("function", _of("name"), "text", folds=True), _COUNT, _TOTAL, *_QUANTILES,
             Column("stalled", _of("stalled"), "count"), Column("queue full", _of("stall_ns")),
