@@ -6,6 +6,7 @@ Nothing of the libraries is changed, and their launches are the same ones: insta
 
 from __future__ import annotations
 
+import argparse
 import sys
 import timeit
 import warnings
@@ -127,4 +128,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     sys.exit(main())

@@ -6,6 +6,7 @@ Without one nothing can be measured: host A then brings in a winner that another
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -137,4 +138,5 @@ if __name__ == "__main__":
     if "--host" in sys.argv:
         print(json.dumps(host()))
     else:
+        argparse.ArgumentParser(description=__doc__).parse_args()
         sys.exit(main())

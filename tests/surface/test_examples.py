@@ -74,6 +74,15 @@ def test_what_an_example_lacks_is_said_with_the_command_that_installs_it(
     assert needed in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["third_party_library.py", "two_hosts_one_service.py"])
+def test_help_says_what_an_example_shows_and_runs_nothing(name):
+    done = run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    first = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8")))
+    assert first.splitlines()[0] in " ".join(done.stdout.split()).replace("- ", "-")
+    assert not rows(done.stdout)
+
+
 def test_gate_passes_the_step_and_refuses_the_careless_change():
     done = run(GATE, "--most", "1e6")
     assert done.returncode == 0, done.stdout + done.stderr
