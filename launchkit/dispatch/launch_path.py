@@ -39,11 +39,11 @@ class Launcher(Entry):
     chooser: ConfigChooser | None = None
     """What chooses the kernel's configs; None where Triton does, or nothing is to be chosen."""
 
-    def __init__(self, kernel: Any, parts: KernelParts) -> None:
+    def __init__(self, kernel: Any, parts: KernelParts, name: str | None = None) -> None:
         super().__init__()
         self.kernel = kernel
         self.autotuned = False
-        self.name = shown_name(kernel)
+        self.name = name or shown_name(kernel)
         self.parts = parts
         """The layers of the kernel."""
         self._wrapped: LaunchFn | None = None
@@ -160,8 +160,10 @@ class Launcher(Entry):
 class TritonLauncher(Launcher):
     """Launches that are all Triton's, for a reason that is counted."""
 
-    def __init__(self, kernel: Any, parts: KernelParts, reason: str) -> None:
-        super().__init__(kernel, parts)
+    def __init__(
+        self, kernel: Any, parts: KernelParts, reason: str, name: str | None = None
+    ) -> None:
+        super().__init__(kernel, parts, name)
         self.reason = reason
         if reason != launch_counts.DISABLED:
             self.link(always_miss)
@@ -180,8 +182,8 @@ class JitLauncher(Launcher):
 
     counts_fast = True
 
-    def __init__(self, kernel: Any, parts: KernelParts) -> None:
-        super().__init__(kernel, parts)
+    def __init__(self, kernel: Any, parts: KernelParts, name: str | None = None) -> None:
+        super().__init__(kernel, parts, name)
         self._core = make_core(parts.jit, (), frozenset(), relink=self.link)
         self.link(always_miss if self._core is None else self._core.launch)
 

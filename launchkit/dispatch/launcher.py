@@ -26,7 +26,7 @@ from launchkit.dispatch.launch_path import (
     LaunchFn,
     TritonLauncher,
 )
-from launchkit.dispatch.layers import KernelParts, own_layer, take_apart
+from launchkit.dispatch.layers import KernelParts, declared_name, own_layer, take_apart
 from launchkit.dispatch.manifest import recording as manifest_recording
 from launchkit.dispatch.native import entries, extension
 from launchkit.dispatch.native.fronts import MISS
@@ -104,7 +104,7 @@ def launch_adopted(kernel: Any, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
     return launcher.missed(grid, args, kwargs) if result is MISS else result
 
 
-def _make_launcher(kernel: Any, parts: KernelParts) -> Launcher:
+def _make_launcher(kernel: Any, parts: KernelParts, name: str | None) -> Launcher:
     """Return the launcher for a kernel's layers, not yet attached to it.
 
     That of a kernel below is adopted, so that both share choices and plans.
@@ -112,15 +112,15 @@ def _make_launcher(kernel: Any, parts: KernelParts) -> Launcher:
     adapter = adapters.find(parts)
     reason = _why_triton(parts, adapted=adapter is not None)
     if reason is not None:
-        launcher = TritonLauncher(kernel, parts, reason)
+        launcher = TritonLauncher(kernel, parts, reason, name)
         launcher.autotuned = parts.autotuner is not None
         return launcher
     if parts.outer_heuristics:
         return OuterHeuristicLauncher(kernel, parts, adopt(parts.autotuner or parts.jit))
     if parts.autotuner is None:
-        return JitLauncher(kernel, parts)
+        return JitLauncher(kernel, parts, name)
     if parts.inner_heuristics:
-        return HeuristicLauncher(kernel, parts, adopt(parts.jit))
+        return HeuristicLauncher(kernel, parts, adopt(parts.jit, declared_name(kernel)))
     return (adapter or AutotunedLauncher)(kernel, parts)
 
 
@@ -141,8 +141,10 @@ _launchers: weakref.WeakSet[Any] = weakref.WeakSet()
 _slot: Callable[[LaunchFn, str], LaunchFn] | None = None
 
 
-def adopt(kernel: Any) -> Launcher:
+def adopt(kernel: Any, name: str | None = None) -> Launcher:
     """Return the kernel's launcher, making it on first use.
+
+    Its launches are counted under ``name``: that of the kernel whose layer it is; default its own.
 
     Raises:
         UsageError: the object is no Triton kernel, or no GPU driver is active.
@@ -155,7 +157,7 @@ def adopt(kernel: Any) -> Launcher:
         if not seam.interpreting():
             seam.require_driver()
         manifest_recording.start_as_set()
-        launcher = _make_launcher(kernel, parts)
+        launcher = _make_launcher(kernel, parts, name)
         launcher.wrap(_slot)
         _launchers.add(launcher)
         kernel._launchkit_entry = launcher

@@ -75,9 +75,9 @@ def supplied_names(parts: KernelParts) -> frozenset[str]:
 
 
 def declared_name(kernel: Any) -> str | None:
-    """Return the name that ``@autotuned`` was given for a kernel, or None."""
-    name: str | None = getattr(kernel, "declared_name", None)
-    return name
+    """Return the name that ``@autotuned`` was given for a kernel or a layer of it, or None."""
+    names = (getattr(layer, "declared_name", None) for layer in layers_of(kernel))
+    return next(filter(None, names), None)
 
 
 def shown_name(kernel: Any) -> str:

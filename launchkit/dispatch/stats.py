@@ -157,6 +157,8 @@ class LaunchStats(Mapping[str, KernelStats]):
             total = sum(op.as_it_is.values())
             lines.append(f"{'':10}  {op.replays:>10}  {total:>10}  {op.op}")
             lines += _reason_lines(op.as_it_is)
+        if len(lines) == 1:
+            lines.append("no launch was counted")
         return "\n".join(lines + self.configs.lines())
 
 

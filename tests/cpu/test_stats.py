@@ -126,6 +126,24 @@ def test_launch_of_a_kernel_with_layers_is_counted_once(layers, each_core):
     assert (found.fast, found.through_triton) == (3, {launch_counts.FIRST: 1})
 
 
+@pytest.mark.parametrize("layers", ["none", "outer", "inner", "both"])
+def test_declared_name_is_what_launches_are_counted_by_whatever_the_layers(layers, each_core):
+    jit = plain()
+    below = triton.heuristics({"stride": lambda args: 3})
+    kernel = launchkit.autotuned([triton.Config({"BLOCK": 16})], ["n"], name="moves")(
+        below(jit) if layers in ("inner", "both") else jit
+    )
+    if layers in ("outer", "both"):
+        kernel = triton.heuristics({"stride": lambda args: 3})(kernel)
+    given = (X, X, 100, 3) if layers == "none" else (X, X, 100)
+    with launchkit.count_launches():
+        for _ in range(4):
+            kernel[(1,)](*given)
+        launchkit.freeze(kernel, (1,), *given)()
+    (found,) = launchkit.stats().values()
+    assert (found.kernel, found.fast, found.slow) == ("moves", 4, 1)
+
+
 def test_reasons_are_told_apart(monkeypatch, each_core):
     kernel = plain()
     launch(kernel, BLOCK=16)
@@ -233,6 +251,10 @@ def test_table_and_plain_data_hold_every_kernel_and_reason():
         "ops": [],
         "configs": NO_CONFIGS,
     }
+
+
+def test_table_without_launches_says_so():
+    assert str(launchkit.stats()).splitlines()[1:] == ["no launch was counted"]
 
 
 class TestOps:
