@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from launchkit.dispatch.stores import use_store as use_store
     from launchkit.dispatch.watching import watch_compiles as watch_compiles
     from launchkit.errors import LaunchkitError as LaunchkitError
-    from launchkit.profiling.launch_profile import LaunchProfile as LaunchProfile
+    from launchkit.profiling.profile.launch_profile import LaunchProfile as LaunchProfile
     from launchkit.profiling.ranges import annotate as annotate
     from launchkit.profiling.recorder import profile_launches as profile_launches
     from launchkit.store import ConfigStore as ConfigStore
@@ -52,7 +52,7 @@ _HOMES = {
     "ConfigStore": "launchkit.store",
     "DirectoryStore": "launchkit.store",
     "FrozenLaunch": "launchkit.dispatch.frozen",
-    "LaunchProfile": "launchkit.profiling.launch_profile",
+    "LaunchProfile": "launchkit.profiling.profile.launch_profile",
     "LaunchStats": "launchkit.dispatch.stats",
     "LaunchkitError": "launchkit.errors",
     "MemoryStore": "launchkit.store",

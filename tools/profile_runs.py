@@ -202,9 +202,9 @@ def pyspy(plan: Plan) -> Result:
 
 
 def _join(plan: Plan, program: str, trace: Path, printed: bytes, output: Path) -> None:
-    from launchkit.profiling import pyspy as format_of_pyspy
-    from launchkit.profiling import samples_file
-    from launchkit.profiling.sampling import Sampler, combined, read_session
+    from launchkit.profiling.sampling import pyspy as format_of_pyspy
+    from launchkit.profiling.sampling import samples_file
+    from launchkit.profiling.sampling.combining import Sampler, combined, read_session
 
     sessions = [read_session(path) for path in sorted(plan.directory.glob("session-*.json"))]
     done = _DONE.search(printed)

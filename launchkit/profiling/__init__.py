@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from launchkit.profiling.calibration import Calibration, Cost
-from launchkit.profiling.launch_profile import LaunchProfile
-from launchkit.profiling.ranges import annotate
-from launchkit.profiling.rows import (
+from launchkit.profiling.profile.launch_profile import LaunchProfile
+from launchkit.profiling.profile.rows import (
     GroupRow,
     LaunchRow,
     OpRow,
@@ -21,6 +19,8 @@ from launchkit.profiling.rows import (
     RangeRow,
     ThreadRow,
 )
+from launchkit.profiling.ranges import annotate
+from launchkit.profiling.recording.calibration import Calibration, Cost
 
 if TYPE_CHECKING:
     from launchkit.profiling.recorder import profile_launches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-logger = logging.getLogger("launchkit")
+_log = logging.getLogger("launchkit")
 
 _running: Callable[[], None] | None = None
 
@@ -21,7 +21,7 @@ def give_way() -> None:
     global _running
     finish, _running = _running, None
     if finish is not None:
-        logger.warning(
+        _log.warning(
             "The program records launches itself, so the recording of launchkit profile ends here. "
             "Save the program's own: profile.save(path)."
         )

@@ -18,7 +18,7 @@ import nvtx
 
 from launchkit import settings
 
-_logger = logging.getLogger("launchkit")
+_log = logging.getLogger("launchkit")
 
 # Set by a tool for the processes that it starts: the library that NVTX hands its ranges to.
 _INJECTIONS = ("NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH")
@@ -66,7 +66,7 @@ def torch_domain() -> TorchDomain | None:
     module = sys.modules.get("torch.cuda.nvtx")
     # A torch without CUDA has a stub there, which raises.
     if module is None or not isinstance(getattr(module, "_nvtx", None), ModuleType):
-        _logger.warning(
+        _log.warning(
             "this torch has no NVTX either (it was built without CUDA): the attached tool will "
             "show no ranges of launchkit"
         )
@@ -76,7 +76,7 @@ def torch_domain() -> TorchDomain | None:
 
 def warn_of_dropped_ranges() -> None:
     """Say that the attached tool gets no ranges from Python, and what helps."""
-    _logger.warning(
+    _log.warning(
         "a profiling tool is attached, but gets no ranges from the Python package nvtx %s: the two "
         "do not fit, or the tool does not trace NVTX. Once torch is imported, ranges go through "
         "torch.cuda.nvtx, with their names only (no domain, category and layer). For all of them "

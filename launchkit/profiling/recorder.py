@@ -15,11 +15,11 @@ from launchkit import hostonly
 from launchkit.dispatch import launcher
 from launchkit.errors import UsageError
 from launchkit.profiling import background, ranges
-from launchkit.profiling.core_recording import CoreRecording
 from launchkit.profiling.facts import of_this_process
-from launchkit.profiling.launch_profile import LaunchProfile
-from launchkit.profiling.slot_recording import SlotRecording
-from launchkit.profiling.tally import Tally
+from launchkit.profiling.profile.launch_profile import LaunchProfile
+from launchkit.profiling.recording.core import CoreRecording
+from launchkit.profiling.recording.slots import SlotRecording
+from launchkit.profiling.recording.tally import Tally
 
 _recording_lock = threading.Lock()
 

@@ -18,13 +18,13 @@ from typing import Any
 from launchkit import clock, jsonio, settings
 from launchkit.errors import LaunchkitError
 from launchkit.profiling import background, ranges
-from launchkit.profiling.clock_marks import leave_marks
 from launchkit.profiling.facts import of_this_process
-from launchkit.profiling.range_log import RangeLog
+from launchkit.profiling.sampling.clock_marks import leave_marks
+from launchkit.profiling.sampling.range_log import RangeLog
 from launchkit.settings import ProfileRequest
 from launchkit.when_imported import when_imported
 
-logger = logging.getLogger("launchkit")
+_log = logging.getLogger("launchkit")
 
 FORMAT, SCHEMA = "launchkit-session", 1
 LAUNCHES, TRACE, SESSION = "launches-{pid}.json.gz", "trace-{pid}.json.gz", "session-{pid}.json"
@@ -61,7 +61,7 @@ class _Guard:
         if not isinstance(error, Exception):
             return False
         told = str(error) if isinstance(error, LaunchkitError) else repr(error)
-        logger.warning("launchkit profile: %s. %s.", told.rstrip("."), self._consequence)
+        _log.warning("launchkit profile: %s. %s.", told.rstrip("."), self._consequence)
         return True
 
 

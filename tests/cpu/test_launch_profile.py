@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from launchkit.profiling import LaunchProfile, LaunchRow, RangeRow, tally
-from launchkit.profiling.calibration import Calibration, Cost
-from launchkit.profiling.percentiles import percentile
-from launchkit.profiling.series import Times
-from launchkit.profiling.tally import MORE_RANGES, Batch, RangeNode, Subject, Tally
+from launchkit.profiling import LaunchProfile, LaunchRow, RangeRow
+from launchkit.profiling.profile.percentiles import percentile
+from launchkit.profiling.recording import tally
+from launchkit.profiling.recording.calibration import Calibration, Cost
+from launchkit.profiling.recording.series import Times
+from launchkit.profiling.recording.tally import MORE_RANGES, Batch, RangeNode, Subject, Tally
 
 LIMIT = 1000
 

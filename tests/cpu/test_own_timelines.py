@@ -8,14 +8,9 @@ import json
 import pytest
 from recording import known, launch, named
 
-from launchkit.profiling import (
-    annotate,
-    core_recording,
-    profile_launches,
-    range_costs,
-    slot_recording,
-)
-from launchkit.profiling.calibration import Cost
+from launchkit.profiling import annotate, profile_launches
+from launchkit.profiling.recording import core, range_costs, slots
+from launchkit.profiling.recording.calibration import Cost
 from launchkit.profiling.timeline import analyse, read_timeline
 
 pytestmark = pytest.mark.usefixtures("host")
@@ -49,7 +44,7 @@ class TestEachCore:
 
     def test_times_of_ranges_are_without_the_recorders_share(self, tmp_path, monkeypatch):
         # Where a share is more than a time, the time is 0, in rows of the one and sums of the other.
-        for module in (range_costs, core_recording, slot_recording):
+        for module in (range_costs, core, slots):
             monkeypatch.setattr(module, "cost_of", lambda rounds: Cost(min(rounds) / 2, 1.0))
         profile = recorded(tmp_path / "p.json")
         timeline = read_timeline(tmp_path / "p.json")

@@ -8,7 +8,7 @@ import pytest
 from sampled import IDENT, MS, PID, event, frame, trace, written
 
 from launchkit.errors import TimelineError
-from launchkit.profiling import pyspy
+from launchkit.profiling.sampling import pyspy
 from launchkit.profiling.timeline import read_timeline
 
 MAIN, LEAF = frame("<module>"), frame("leaf", "/lib (x)/a b.py", 9)

@@ -18,7 +18,7 @@ import launchkit
 from launchkit import hostonly
 from launchkit.errors import UsageError
 from launchkit.profiling import annotate, profile_launches
-from launchkit.profiling import tally as tally_module
+from launchkit.profiling.recording import tally as tally_module
 
 pytestmark = pytest.mark.usefixtures("host")
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from launchkit import clock
-from launchkit.profiling import LaunchProfile, annotate, open_ranges, tally
-from launchkit.profiling.calibration import Calibration, Cost, cost_of
-from launchkit.profiling.open_ranges import OpenRanges, RangeCosts
-from launchkit.profiling.range_costs import range_costs
-from launchkit.profiling.series import Times
-from launchkit.profiling.tally import Batch, Subject, Tally
-from launchkit.profiling.visits import Visit
+from launchkit.profiling import LaunchProfile, annotate
+from launchkit.profiling.recording import open_ranges, tally
+from launchkit.profiling.recording.calibration import Calibration, Cost, cost_of
+from launchkit.profiling.recording.open_ranges import OpenRanges, RangeCosts
+from launchkit.profiling.recording.range_costs import range_costs
+from launchkit.profiling.recording.series import Times
+from launchkit.profiling.recording.tally import Batch, Subject, Tally
+from launchkit.profiling.recording.visits import Visit
 
 
 class FakeClock:

@@ -10,9 +10,9 @@ import pytest
 from sampled import IDENT, MS, NATIVE, PID, frame, mark_frame, session, trace, written
 
 from launchkit.errors import BadDocumentError, TimelineError
-from launchkit.profiling import pyspy, samples_file
-from launchkit.profiling.clock_marks import Mark, Seen, leave_marks, number_of, offset_of
-from launchkit.profiling.sampling import Sampler, combined
+from launchkit.profiling.sampling import pyspy, samples_file
+from launchkit.profiling.sampling.clock_marks import Mark, Seen, leave_marks, number_of, offset_of
+from launchkit.profiling.sampling.combining import Sampler, combined
 from launchkit.profiling.timeline import read_timeline
 
 SAMPLER = Sampler("0.4.3", 1000, False, False, 10, 0)

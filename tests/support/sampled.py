@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from launchkit.profiling.clock_marks import NAME
+from launchkit.profiling.sampling.clock_marks import NAME
 
 PID, IDENT, NATIVE = 7, 140_000_000_000_000, 71
 MS = 1_000_000
@@ -34,7 +34,9 @@ def frame(name, file="script.py", line=3):
 
 
 def mark_frame(number):
-    return frame(f"{NAME}{number}", "/x/site-packages/launchkit/profiling/clock_marks.py", 60)
+    return frame(
+        f"{NAME}{number}", "/x/site-packages/launchkit/profiling/sampling/clock_marks.py", 60
+    )
 
 
 def session(visits=(), marks=(), *, pid=PID, start_ns=0, threads=None, lost=0):

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launchkit.errors import TimelineError
-from launchkit.profiling import profile_file, pyspy, samples_file
+from launchkit.profiling.profile import profile_file
+from launchkit.profiling.sampling import pyspy, samples_file
 from launchkit.profiling.timeline.chrome.reader import read_chrome
 from launchkit.profiling.timeline.model import Timeline
 from launchkit.profiling.timeline.nsys.reader import read_nsys

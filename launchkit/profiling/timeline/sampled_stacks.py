@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from launchkit.errors import BadDocumentError
-from launchkit.profiling import pyspy, samples_file
 from launchkit.profiling.names import DOMAIN
+from launchkit.profiling.sampling import pyspy, samples_file
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import Source, Timeline, table_of
 from launchkit.profiling.timeline.progress import Progress, silent
 from launchkit.profiling.timeline.refusing import unusable
 
 if TYPE_CHECKING:
-    from launchkit.profiling.samples_schema import SamplesDocument
+    from launchkit.profiling.sampling.schema import SamplesDocument
 
 _LATE = 3
 """Intervals for which a sampler may be late where the machine is busy."""

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from launchkit.errors import BadDocumentError
-from launchkit.profiling import profile_file
 from launchkit.profiling.names import DOMAIN, REPLAY_CATEGORY
+from launchkit.profiling.profile import profile_file
 from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.model import Source, Timeline, table_of
 from launchkit.profiling.timeline.progress import Progress, silent
 from launchkit.profiling.timeline.refusing import unusable
 
 if TYPE_CHECKING:
-    from launchkit.profiling.profile_schema import LaunchesPart, ProfileDocument, RangePart
+    from launchkit.profiling.profile.schema import LaunchesPart, ProfileDocument, RangePart
 
 _SPLIT = {"find": "find_ns", "grid": "grid_ns", "driver": "driver_ns"}
 

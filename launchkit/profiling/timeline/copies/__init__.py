@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launchkit.errors import TimelineError
-from launchkit.profiling import profile_file, pyspy, samples_file
+from launchkit.profiling.profile import profile_file
+from launchkit.profiling.sampling import pyspy, samples_file
 from launchkit.profiling.timeline.copies.export_scrubbing import scrub_export
 from launchkit.profiling.timeline.copies.export_slicing import range_bounds, slice_export
 from launchkit.profiling.timeline.copies.files import AnyPath

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launchkit.errors import BadDocumentError
-from launchkit.profiling import profile_file
+from launchkit.profiling.profile import profile_file
 from launchkit.profiling.timeline.copies.files import (
     OUTSIDE,
     AnyPath,
@@ -26,7 +26,7 @@ from launchkit.profiling.timeline.counts import RowCounts
 from launchkit.profiling.timeline.refusing import unusable
 
 if TYPE_CHECKING:
-    from launchkit.profiling.profile_schema import LaunchesPart, ProfileDocument, RangePart
+    from launchkit.profiling.profile.schema import LaunchesPart, ProfileDocument, RangePart
 
 _NAMES = ("name", "kernel", "op")
 _TOTALS = "kept as totals only"

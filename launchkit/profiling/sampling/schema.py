@@ -1,4 +1,4 @@
-"""What a file of samples must hold, checked on reading. A leaf."""
+"""What a file of samples must hold, checked on reading. Above schema_parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of profiles: written from a tally, read and merged into one. A leaf."""
+"""Files of profiles: written from a tally, read and merged into one. Above the tally."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from launchkit.errors import BadDocumentError
 from launchkit.profiling import saved_file
-from launchkit.profiling.calibration import Calibration, Cost
-from launchkit.profiling.tally import RangeNode, Tally
-from launchkit.profiling.visits import COLUMNS
+from launchkit.profiling.recording.calibration import Calibration, Cost
+from launchkit.profiling.recording.tally import RangeNode, Tally
+from launchkit.profiling.recording.visits import COLUMNS
 
 if TYPE_CHECKING:
-    from launchkit.profiling.profile_schema import ProfileDocument
+    from launchkit.profiling.profile.schema import ProfileDocument
 
 FORMAT, SCHEMA = "launchkit-profile", 1
 """SCHEMA is raised when a reader of the last one could not use a file."""
@@ -95,7 +95,7 @@ def is_profile(head: bytes) -> bool:
 
 def read(path: str | os.PathLike[str]) -> ProfileDocument:
     """Return a profile file, checked. Raises BadDocumentError for one that cannot be used."""
-    from launchkit.profiling.profile_schema import ProfileDocument
+    from launchkit.profiling.profile.schema import ProfileDocument
 
     source, found = os.fspath(path), saved_file.read(path)
     if not isinstance(found, dict) or found.get("format") != FORMAT:

@@ -1,4 +1,4 @@
-"""Which ranges each thread has open while launches are recorded, and since when. A leaf."""
+"""Which ranges each thread has open in a recording, and since when. Above the tally."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from launchkit import clock
 from launchkit.profiling import ranges
-from launchkit.profiling.tally import RangeNode, Tally
-from launchkit.profiling.visits import Visit
+from launchkit.profiling.recording.tally import RangeNode, Tally
+from launchkit.profiling.recording.visits import Visit
 
 
 class _Open:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from launchkit.profiling import saved_file
 
 if TYPE_CHECKING:
-    from launchkit.profiling.samples_schema import SamplesDocument
+    from launchkit.profiling.sampling.schema import SamplesDocument
 
 CAPTURE, SCHEMA = "py-spy", 1
 
@@ -32,6 +32,6 @@ def write(path: str | os.PathLike[str], members: dict[str, Any]) -> None:
 
 def read(path: str | os.PathLike[str]) -> SamplesDocument:
     """Return a file of samples, checked. Raises BadDocumentError for one that cannot be used."""
-    from launchkit.profiling.samples_schema import SamplesDocument
+    from launchkit.profiling.sampling.schema import SamplesDocument
 
     return saved_file.checked(os.fspath(path), saved_file.read(path), SCHEMA, SamplesDocument)

@@ -1,4 +1,4 @@
-"""The rows of a ``LaunchProfile``, and how their figures come from a tally's series. A leaf."""
+"""The rows of a ``LaunchProfile``, made of a tally's series. Above the tally."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launchkit.profiling.percentiles import percentile
-from launchkit.profiling.series import Series, Times
-from launchkit.profiling.tally import RangeTotal
+from launchkit.profiling.profile.percentiles import percentile
+from launchkit.profiling.recording.series import Series, Times
+from launchkit.profiling.recording.tally import RangeTotal
 
 
 @dataclass(frozen=True)

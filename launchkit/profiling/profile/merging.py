@@ -1,4 +1,4 @@
-"""One tally of several profile files. A leaf."""
+"""One tally of several profile files. Above the tally."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launchkit.profiling.series import Series, Times
-from launchkit.profiling.tally import RangeNode, Subject, Tally, ThreadTotal
+from launchkit.profiling.recording.series import Series, Times
+from launchkit.profiling.recording.tally import RangeNode, Subject, Tally, ThreadTotal
 
 if TYPE_CHECKING:
-    from launchkit.profiling.profile_schema import LaunchesPart, ProfileDocument, RangePart
+    from launchkit.profiling.profile.schema import LaunchesPart, ProfileDocument, RangePart
 
 _NO_LIMIT = 2**62
 

@@ -1,4 +1,4 @@
-"""What a recording counts: a tree of ranges with timed launches in each. A leaf.
+"""What a recording counts: a tree of ranges with timed launches in each. Above series and visits.
 
 One tree for all threads, behind one lock. Its size is bounded: samples per series and in
 all, and ranges; what no longer fits is counted, never silently lost.
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from launchkit.profiling.series import Series, Times
-from launchkit.profiling.visits import Visit, Visits
+from launchkit.profiling.recording.series import Series, Times
+from launchkit.profiling.recording.visits import Visit, Visits
 
 MAX_RANGES = 4096
 """Distinct range paths kept apart; launches in further ones are counted under MORE_RANGES."""

@@ -1,4 +1,4 @@
-"""Every visit of a range with its times and thread, while something samples the process. A leaf.
+"""Every visit of a range with its times and thread, for a sampled process. Above ranges.
 
 Needs no dispatcher, so that a program without Triton can be sampled by range.
 """

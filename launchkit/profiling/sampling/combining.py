@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from launchkit import jsonio
 from launchkit.errors import BadDocumentError, TimelineError
-from launchkit.profiling.clock_marks import Mark, Offset, Seen, number_of, offset_of
-from launchkit.profiling.pyspy import Stacks
+from launchkit.profiling.sampling.clock_marks import Mark, Offset, Seen, number_of, offset_of
+from launchkit.profiling.sampling.pyspy import Stacks
 from launchkit.profiling.saved_file import LIMIT_BYTES
 from launchkit.profiling.session import FORMAT, SCHEMA
 
-_OWN = re.compile(r"\((?:.*/)?launchkit/profiling/(?:session|clock_marks|hook/\w+)\.py\b")
+_OWN = re.compile(r"\((?:.*/)?launchkit/profiling/(?:session|sampling/clock_marks|hook/\w+)\.py\b")
 _INSTALLED = re.compile(r" \((?:[^()]*/)?(?:site|dist)-packages/")
 _LIBRARY = re.compile(r" \((?:[^()]*/)?lib/(?=python3\.\d+/)")
 

@@ -1,14 +1,14 @@
-"""What recording a range costs, measured on ranges of nothing. A leaf."""
+"""What recording a range costs, measured on ranges of nothing. Above open_ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from launchkit import clock
-from launchkit.profiling.calibration import ROUNDS, Cost, cost_of
-from launchkit.profiling.open_ranges import OpenRanges, RangeCosts
 from launchkit.profiling.ranges import annotate
-from launchkit.profiling.tally import Tally
+from launchkit.profiling.recording.calibration import ROUNDS, Cost, cost_of
+from launchkit.profiling.recording.open_ranges import OpenRanges, RangeCosts
+from launchkit.profiling.recording.tally import Tally
 
 
 def range_costs(

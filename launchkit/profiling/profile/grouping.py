@@ -1,4 +1,4 @@
-"""Launches gathered by op, by layer and by step. A leaf."""
+"""Launches gathered by op, by layer and by step. Above rows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from launchkit.profiling.rows import GroupRow, driver_split, figures
-from launchkit.profiling.series import Series, Times
-from launchkit.profiling.tally import RangeNode
+from launchkit.profiling.profile.rows import GroupRow, driver_split, figures
+from launchkit.profiling.recording.series import Series, Times
+from launchkit.profiling.recording.tally import RangeNode
 
 
 def group_row(group: str | int | None, series: Series, wall_us: float | None = None) -> GroupRow:

@@ -1,4 +1,4 @@
-"""Recording by the C core, which writes stamps into a buffer; here they are read. A leaf."""
+"""Recording by the C core, whose stamps are read here. Above open_ranges."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from launchkit import clock
-from launchkit.profiling import tally as tally_module
-from launchkit.profiling.calibration import ROUNDS, Calibration, Cost, cost_of
-from launchkit.profiling.open_ranges import NamedRanges, OpenRanges, RangeCosts
-from launchkit.profiling.range_costs import range_costs
-from launchkit.profiling.series import PHASES, REPLAY_PHASES, Times
-from launchkit.profiling.tally import Batch, Subject, Tally
+from launchkit.profiling.recording import tally as tally_module
+from launchkit.profiling.recording.calibration import ROUNDS, Calibration, Cost, cost_of
+from launchkit.profiling.recording.open_ranges import NamedRanges, OpenRanges, RangeCosts
+from launchkit.profiling.recording.range_costs import range_costs
+from launchkit.profiling.recording.series import PHASES, REPLAY_PHASES, Times
+from launchkit.profiling.recording.tally import Batch, Subject, Tally
 
 # Kinds of records, as in profile.h.
 _FAST, _, _FAILED, _REPLAYED, _REPLAY, _FAILED_REPLAY = range(6)

@@ -1,4 +1,4 @@
-"""The result of ``profile_launches``: figures per range and kernel. A leaf.
+"""The result of ``profile_launches``: figures per range and kernel. Above the rest here.
 
 Every time is host µs of one launch call, from before the call to its return, less the
 recorder's own share in it.
@@ -20,12 +20,11 @@ from rich.text import Text
 
 from launchkit import clock, jsonio
 from launchkit.errors import UsageError
-from launchkit.profiling import profile_file
-from launchkit.profiling.calibration import Calibration
 from launchkit.profiling.facts import ProcessFacts
-from launchkit.profiling.grouping import group_row, step_rows
-from launchkit.profiling.profile_merging import tally_of
-from launchkit.profiling.rows import (
+from launchkit.profiling.profile import profile_file
+from launchkit.profiling.profile.grouping import group_row, step_rows
+from launchkit.profiling.profile.merging import tally_of
+from launchkit.profiling.profile.rows import (
     GroupRow,
     LaunchRow,
     OpRow,
@@ -37,8 +36,9 @@ from launchkit.profiling.rows import (
     range_figures,
     row_dict,
 )
-from launchkit.profiling.series import PHASES, REPLAY_PHASES
-from launchkit.profiling.tally import RangeNode, Tally
+from launchkit.profiling.recording.calibration import Calibration
+from launchkit.profiling.recording.series import PHASES, REPLAY_PHASES
+from launchkit.profiling.recording.tally import RangeNode, Tally
 
 SCHEMA_VERSION = 2
 _WIDTH = 100

@@ -1,4 +1,4 @@
-"""Recording without the C core: launch functions are replaced by timed ones. A leaf."""
+"""Recording without the C core: launch functions are replaced by timed ones. Above open_ranges."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from array import array
 from collections.abc import Callable
 
 from launchkit import clock
-from launchkit.profiling.calibration import ROUNDS, Calibration, Cost, cost_of
-from launchkit.profiling.open_ranges import NamedRanges, OpenRanges, RangeCosts
-from launchkit.profiling.range_costs import range_costs
-from launchkit.profiling.series import Times
-from launchkit.profiling.tally import Batch, Subject, Tally
+from launchkit.profiling.recording.calibration import ROUNDS, Calibration, Cost, cost_of
+from launchkit.profiling.recording.open_ranges import NamedRanges, OpenRanges, RangeCosts
+from launchkit.profiling.recording.range_costs import range_costs
+from launchkit.profiling.recording.series import Times
+from launchkit.profiling.recording.tally import Batch, Subject, Tally
 
 LaunchFn = Callable[..., object]
 
