@@ -200,8 +200,8 @@ VIEWS = (
     ),
     View(
         "apis", "Calls of the CUDA API",
-        "µs; stalled: launches that waited for the GPU to make room, queue full: how long in all, "
-        "which is no launch cost; p50 without: of the other launches.",
+        "µs; stalled: launches that waited for the GPU to make room; queue full: how long in all, "
+        "which is no launch cost; p50 without: with that taken off.",
         (
             Column("function", _of("name"), "text", folds=True), _COUNT, _TOTAL, *_QUANTILES,
             Column("stalled", _of("stalled"), "count"), Column("queue full", _of("stall_ns")),
