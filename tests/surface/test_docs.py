@@ -186,6 +186,23 @@ def test_every_document_is_in_the_index_and_the_index_in_the_readme():
     assert "](docs/README.md)" in text("README.md")
 
 
+def test_json_page_says_what_each_command_gives():
+    sections = re.findall(r"^## (.+)\n((?:(?!## ).*\n?)*)", text("docs/json.md"), re.MULTILINE)
+    surface = text("tests/data/public_surface.txt")
+    commands_with = re.findall(
+        r"^launchkit ([a-z ]+?) (?:[A-Z-].* )?--json\b", surface, re.MULTILINE
+    )
+    assert "serve token list" in commands_with
+    for command in commands_with:
+        words = command.split()
+        assert any(
+            f"`launchkit {' '.join(words[:upto])} --json" in heading
+            and (upto == len(words) or f"`{' '.join(words[upto:])}`" in body)
+            for upto in range(1, len(words) + 1)
+            for heading, body in sections
+        ), command
+
+
 def test_reference_has_a_line_for_each_public_name_and_a_link_to_each_table():
     said = text("docs/guides/reference.md")
     names = re.findall(
