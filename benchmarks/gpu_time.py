@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from launchkit.benchmarks.timing import spread
+
 _CALLS = 4
 """In one graph: between calls the GPU does not wait, between graphs it does."""
 
@@ -31,6 +33,19 @@ def gpu_times_us(calls: Sequence[Callable[[], Any]], rounds: int) -> list[list[f
             end.synchronize()
             times.append(start.elapsed_time(end) * 1e3 / _CALLS)
     return times_us
+
+
+def add_gpu_times(
+    rows: Sequence[dict[str, Any]], calls: Sequence[Callable[[], Any]], rounds: int
+) -> None:
+    """Put each call's ``gpu_median_us``, ``gpu_p10_us`` and ``gpu_p90_us`` into its row."""
+    for row, times_us in zip(rows, gpu_times_us(calls, rounds), strict=True):
+        row |= gpu_spread(times_us)
+
+
+def gpu_spread(times_us: Sequence[float]) -> dict[str, float]:
+    """Return ``timing.spread`` of GPU times, named ``gpu_...``."""
+    return {f"gpu_{name}": value for name, value in spread(times_us).items()}
 
 
 def _captured(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:

@@ -17,10 +17,14 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 def facts() -> dict[str, Any]:
     """Return CPU, memory, system, Python and launchkit, as JSON values."""
     memory_kib = found("/proc/meminfo", r"MemTotal:\s*(\d+) kB")
+    return {**identity(), "memory_gib": round(int(memory_kib or 0) / 2**20, 1)}
+
+
+def identity() -> dict[str, Any]:
+    """Return the facts without memory, of which no launch depends."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(int(memory_kib or 0) / 2**20, 1),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         "launchkit": launchkit.__version__,

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from launchkit import hostonly
 from launchkit.benchmarks import machine
-from launchkit.benchmarks.gpu_time import gpu_times_us
+from launchkit.benchmarks.gpu_time import add_gpu_times
 from launchkit.benchmarks.launch.variants import refuse_launch_hooks
-from launchkit.benchmarks.mode import measuring
-from launchkit.benchmarks.timing import Loop, TimedRow, spread, time_rows
+from launchkit.benchmarks.mode import drain_for, measuring
+from launchkit.benchmarks.timing import TimedRow, repeated, time_rows
 from launchkit.errors import UsageError
 from launchkit.kernels.state_indices import (
     AlignedStateIndices,
@@ -83,8 +82,7 @@ def measure(
 
 def _empty_document(cuda: bool, rounds: int) -> dict[str, Any]:
     return {
-        "mode": "cuda" if cuda else hostonly.LABEL,
-        "machine": machine.facts(),
+        **machine.measured_on(cuda),
         "method": {
             "rounds": rounds,
             "calls_per_round": _CALLS,
@@ -169,25 +167,16 @@ def _measured(
 ) -> list[dict[str, Any]]:
     found = calls(tables, requests)
     timed = [
-        TimedRow({"requests": requests, "variant": name}, _loop(found[name])) for name in VARIANTS
+        TimedRow({"requests": requests, "variant": name}, repeated(found[name]))
+        for name in VARIANTS
     ]
-    time_rows(timed, rounds, _CALLS, torch.cuda.synchronize if cuda else lambda: None)
+    time_rows(timed, rounds, _CALLS, drain_for(cuda))
     rows = [row.summary() for row in timed]
     if cuda:
-        times = gpu_times_us([found[name] for name in VARIANTS], rounds)
-        for row, us in zip(rows, times, strict=True):
-            row |= {f"gpu_{name}": value for name, value in spread(us).items()}
+        add_gpu_times(rows, [found[name] for name in VARIANTS], rounds)
     for row in rows:
         row["launches"] = GROUPS if row["variant"].startswith("groups") else 1
     return rows
-
-
-def _loop(call: Callable[[], Any]) -> Loop:
-    def loop(count: int) -> None:
-        for _ in range(count):
-            call()
-
-    return loop
 
 
 def _ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from typing import Any
 
 import torch
 import triton
 
-import launchkit
 from launchkit import hostonly
 from launchkit.benchmarks import host
+
+
+def measured_on(cuda: bool, **more: Any) -> dict[str, Any]:
+    """Return ``mode`` and ``machine``, with which a result begins; ``more``: further facts."""
+    return {"mode": "cuda" if cuda else hostonly.LABEL, "machine": {**facts(), **more}}
 
 
 def facts() -> dict[str, Any]:
     """Return CPU, GPU, driver and version facts, as JSON values."""
     found: dict[str, Any] = {
-        "cpu": host.cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release().split('-')[0]}",
-        "python": platform.python_version(),
+        **host.identity(),
         "torch": torch.__version__,
         "triton": triton.__version__,
-        "launchkit": launchkit.__version__,
     }
     if hostonly.is_active() or not torch.cuda.is_available():
         return {**found, "gpu": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -34,6 +34,22 @@ def measuring(record: bool = False) -> Iterator[bool]:
             stack.enter_context(hostonly.recording(record))
         stack.enter_context(launchkit.use_store("memory:"))
         yield cuda
+
+
+def drain_for(cuda: bool) -> Callable[[], None]:
+    """Return what waits for the GPU: nothing where the host-only driver executes nothing."""
+    return torch.cuda.synchronize if cuda else lambda: None
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread: threads that wait for a core would be most of its time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def core_seen() -> str:

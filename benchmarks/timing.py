@@ -14,6 +14,16 @@ Loop = Callable[[int], Any]
 """Launches n times and returns; it must not wait for the GPU."""
 
 
+def repeated(call: Callable[[], Any]) -> Loop:
+    """Return a loop of a call without arguments."""
+
+    def loop(count: int) -> None:
+        for _ in range(count):
+            call()
+
+    return loop
+
+
 @dataclass
 class TimedRow:
     """One thing to time and its per-launch times, one per round, in microseconds."""

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
-from launchkit import hostonly
 from launchkit.benchmarks import machine
 from launchkit.benchmarks.launch.variants import refuse_launch_hooks
 from launchkit.benchmarks.mamba import host
-from launchkit.benchmarks.mode import measuring
+from launchkit.benchmarks.mode import drain_for, measuring
 from launchkit.benchmarks.shapes import CACHE_SHAPES, CacheShape
 from launchkit.benchmarks.timing import time_rows
 from launchkit.errors import UsageError
@@ -68,8 +65,7 @@ def check(models: Sequence[str], reqs: Sequence[int], rounds: int) -> None:
 
 def _empty_document(cuda: bool, rounds: int) -> dict[str, Any]:
     return {
-        "mode": "cuda" if cuda else hostonly.LABEL,
-        "machine": machine.facts(),
+        **machine.measured_on(cuda),
         "method": {"rounds": rounds, "statistic": "median"},
         "rows": [],
         "failed": [],
@@ -83,7 +79,7 @@ def _begun(document: dict[str, Any]) -> dict[str, Any]:
 
 def _measured(shape: CacheShape, reqs: int, rounds: int, cuda: bool) -> list[dict[str, Any]]:
     rows = host.host_rows(shape.layers, reqs, "cuda" if cuda else "cpu")
-    time_rows(rows, rounds, _CALLS, torch.cuda.synchronize if cuda else lambda: None)
+    time_rows(rows, rounds, _CALLS, drain_for(cuda))
     return [{"model": shape.model, **row.summary()} for row in rows]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 import launchkit
-from launchkit import hostonly
 from launchkit.benchmarks import machine
 from launchkit.benchmarks.launch import floor
 from launchkit.benchmarks.launch.cases import CASES, LaunchCase
@@ -21,7 +20,7 @@ from launchkit.benchmarks.launch.variants import (
     build,
     refuse_launch_hooks,
 )
-from launchkit.benchmarks.mode import measuring
+from launchkit.benchmarks.mode import drain_for, measuring
 from launchkit.benchmarks.timing import Loop, TimedRow, time_rows
 from launchkit.errors import UsageError
 
@@ -63,20 +62,15 @@ def measure(
         rows = [
             row for name in cases for row in _rows(CASES[name]("cuda" if cuda else "cpu"), cuda)
         ]
-        time_rows(rows, rounds, launches, torch.cuda.synchronize if cuda else _nothing, advance)
+        time_rows(rows, rounds, launches, drain_for(cuda), advance)
         summaries = [row.summary() for row in rows]
         return {
-            "mode": "cuda" if cuda else hostonly.LABEL,
-            "machine": machine.facts(),
+            **machine.measured_on(cuda),
             "method": {"rounds": rounds, "launches_per_round": launches, "statistic": "median"},
             "rows": summaries,
             "ratios": ratios(summaries),
             "recording": recording(rows),
         }
-
-
-def _nothing() -> None:
-    """Nothing to wait for: the host-only driver executes nothing."""
 
 
 def _rows(case: LaunchCase, cuda: bool) -> list[TimedRow]:

@@ -8,20 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-import torch
-
-from launchkit import hostonly
 from launchkit.benchmarks import machine
-from launchkit.benchmarks.gpu_time import gpu_times_us
+from launchkit.benchmarks.gpu_time import add_gpu_times
 from launchkit.benchmarks.launch.variants import refuse_launch_hooks
 from launchkit.benchmarks.layer import mixed, steps
 from launchkit.benchmarks.mamba.counts import Counts, count
 from launchkit.benchmarks.mamba.failures import failure, named
 from launchkit.benchmarks.mamba.steps import Part
-from launchkit.benchmarks.mode import keep_freed_memory, measuring
+from launchkit.benchmarks.mode import drain_for, keep_freed_memory, measuring
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
-from launchkit.benchmarks.timing import Loop, TimedRow, spread, time_rows
+from launchkit.benchmarks.timing import TimedRow, repeated, time_rows
 from launchkit.errors import UsageError
 
 MODELS = ("Granite-4.0-h-micro", "Nemotron-3-Nano")
@@ -76,8 +73,7 @@ def measure(
 
 def _empty_document(cuda: bool, rounds: int, kept_memory: bool) -> dict[str, Any]:
     return {
-        "mode": "cuda" if cuda else hostonly.LABEL,
-        "machine": machine.facts(),
+        **machine.measured_on(cuda),
         "method": {
             "rounds": rounds,
             "calls_per_round": _CALLS,
@@ -132,12 +128,11 @@ def _measured(
     every = _parts(model, cuda)
     for what, calls in _CALLS.items():
         parts = [part for part in every if part.what == what]
-        timed = [TimedRow(_labels(model, part, launches), _loop(part.call)) for part in parts]
-        time_rows(timed, rounds, calls, torch.cuda.synchronize if cuda else lambda: None)
+        timed = [TimedRow(_labels(model, part, launches), repeated(part.call)) for part in parts]
+        time_rows(timed, rounds, calls, drain_for(cuda))
         rows = [row.summary() for row in timed]
-        times = gpu_times_us([part.call for part in parts], rounds) if cuda else []
-        for row, us in zip(rows, times, strict=cuda):
-            row |= {f"gpu_{name}": value for name, value in spread(us).items()}
+        if cuda:
+            add_gpu_times(rows, [part.call for part in parts], rounds)
         yield rows
 
 
@@ -149,14 +144,6 @@ def _labels(model: str, part: Part, launches: Counts) -> dict[str, Any]:
         "variant": part.step,
         "launches": launches[part.step, part.what],
     }
-
-
-def _loop(call: Callable[[], Any]) -> Loop:
-    def loop(count: int) -> None:
-        for _ in range(count):
-            call()
-
-    return loop
 
 
 def _ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,10 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-import torch
-
 import launchkit
-from launchkit import hostonly
 from launchkit.benchmarks import machine
 from launchkit.benchmarks.libraries.ops import (
     OPERATORS,
@@ -24,7 +21,7 @@ from launchkit.benchmarks.libraries.ops import (
     pretended_gpu,
 )
 from launchkit.benchmarks.libraries.timing import OperatorTimes, RunTimer
-from launchkit.benchmarks.mode import core_seen
+from launchkit.benchmarks.mode import core_seen, measuring, one_thread
 from launchkit.errors import UsageError
 
 
@@ -57,23 +54,17 @@ def measure(
         )
     if rounds < 1 or calls < 1:
         raise UsageError("rounds and calls must be at least 1. Give larger ones.")
-    cuda = torch.cuda.is_available() and not hostonly.is_active()
     with ExitStack() as stack:
+        cuda = stack.enter_context(measuring())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # the libraries', and of no use here
-        stack.enter_context(launchkit.use_store("memory:"))
         if not cuda:
-            stack.enter_context(hostonly.activate())
-            stack.enter_context(hostonly.recording(False))
             stack.enter_context(pretended_gpu())
-            # torch's operators really compute: threads that wait for a core would be most of it.
-            stack.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(1)
+            stack.enter_context(one_thread())
         core = core_seen()
         rows, skipped = _rows(operators, cuda, rounds, calls, advance)
         return {
-            "mode": "cuda" if cuda else hostonly.LABEL,
-            "machine": {**machine.facts(), "core": core},
+            **machine.measured_on(cuda, core=core),
             "libraries": _versions({row["library"] for row in rows}),
             "method": {
                 "rounds": rounds,

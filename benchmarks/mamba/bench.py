@@ -7,23 +7,22 @@ from typing import Any
 
 import torch
 
-from launchkit import hostonly
 from launchkit.benchmarks import machine
-from launchkit.benchmarks.gpu_time import gpu_times_us
+from launchkit.benchmarks.gpu_time import gpu_spread, gpu_times_us
 from launchkit.benchmarks.launch.variants import refuse_launch_hooks
 from launchkit.benchmarks.mamba.cases import MambaCase, build
 from launchkit.benchmarks.mamba.counts import Counts
 from launchkit.benchmarks.mamba.failures import named
 from launchkit.benchmarks.mamba.prepare import prepare
 from launchkit.benchmarks.mamba.steps import OPS, STEPS, Part, parts, per_op
-from launchkit.benchmarks.mode import keep_freed_memory, measuring
+from launchkit.benchmarks.mode import drain_for, keep_freed_memory, measuring
 from launchkit.benchmarks.pinned_configs import (
     PINNED_CONFIGS,
     ScanKernels,
     pinned,
     triton_kernels,
 )
-from launchkit.benchmarks.timing import Loop, TimedRow, spread, time_rows
+from launchkit.benchmarks.timing import TimedRow, repeated, spread, time_rows
 from launchkit.errors import UsageError
 
 _CALLS = 3
@@ -80,8 +79,7 @@ def measure(
 
 def _empty_document(cuda: bool, rounds: int, kept_memory: bool) -> dict[str, Any]:
     return {
-        "mode": "cuda" if cuda else hostonly.LABEL,
-        "machine": machine.facts(),
+        **machine.measured_on(cuda),
         "method": {
             "rounds": rounds,
             "calls_per_round": _CALLS,
@@ -135,35 +133,17 @@ def _measured(
             "step": step,
             "launches": counts[op, step],
             **spread(host_us[op, step]),
-            **_prefixed("gpu_", spread(gpu_us[op, step]) if cuda else {}),
+            **(gpu_spread(gpu_us[op, step]) if cuda else {}),
         }
         for op in OPS
         for step in STEPS
     ]
 
 
-def _prefixed(prefix: str, fields: dict[str, float]) -> dict[str, float]:
-    return {f"{prefix}{name}": value for name, value in fields.items()}
-
-
 def _host_us(timed: Sequence[Part], rounds: int, cuda: bool) -> Samples:
-    rows = [TimedRow({"part": (part.step, part.what)}, _loop(part)) for part in timed]
-    time_rows(rows, rounds, _CALLS, torch.cuda.synchronize if cuda else _nothing)
+    rows = [TimedRow({"part": (part.step, part.what)}, repeated(part.call)) for part in timed]
+    time_rows(rows, rounds, _CALLS, drain_for(cuda))
     return {row.labels["part"]: row.times_us for row in rows}
-
-
-def _nothing() -> None:
-    """Nothing to wait for: the host-only driver executes nothing."""
-
-
-def _loop(part: Part) -> Loop:
-    call = part.call
-
-    def loop(count: int) -> None:
-        for _ in range(count):
-            call()
-
-    return loop
 
 
 def _launches_per_op(counts: Counts) -> dict[tuple[str, str], int | None]:

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import torch
 
-from launchkit.benchmarks.timing import TimedRow
+from launchkit.benchmarks.timing import TimedRow, repeated
 from launchkit.kernels.state_copy.buffers import CpuGpuBuffer, MambaBuffers
 from launchkit.kernels.state_copy.copy_specs import get_conv_copy_spec, get_temporal_copy_spec
 from launchkit.kernels.state_copy.host_align import preprocess_mamba
@@ -170,14 +169,6 @@ def host_rows(layers: int, reqs: int, device: str = "cuda") -> list[TimedRow]:
         (AFTER, FUSED, case.postprocess),
     ]
     return [
-        TimedRow({"op": op, "variant": variant, "layers": layers, "reqs": reqs}, _repeated(run))
+        TimedRow({"op": op, "variant": variant, "layers": layers, "reqs": reqs}, repeated(run))
         for op, variant, run in ops
     ]
-
-
-def _repeated(run: Callable[[], Any]) -> Callable[[int], None]:
-    def loop(count: int) -> None:
-        for _ in range(count):
-            run()
-
-    return loop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from launchkit import clock
 from launchkit.benchmarks.launch.variants import refuse_launch_hooks
 from launchkit.benchmarks.mamba.failures import named
-from launchkit.benchmarks.mode import measuring
+from launchkit.benchmarks.mode import measuring, one_thread
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 from launchkit.benchmarks.serve.asked import Asked
 from launchkit.benchmarks.serve.document import described, empty_document
@@ -45,7 +45,7 @@ def measure(
     asked.check()
     refuse_launch_hooks()
     deadline_ns = clock.now_ns() + asked.time_limit_s * 1e9
-    with measuring() as cuda, pinned(), nullcontext() if cuda else _one_thread():
+    with measuring() as cuda, pinned(), nullcontext() if cuda else one_thread():
         workloads = asked.workloads(cuda)
         began(len(asked.models) * len(workloads) * (1 + asked.repeats) * len(VARIANTS))
         document = empty_document(asked, cuda)
@@ -83,14 +83,3 @@ def _cases(
     del engine, ops
     if cuda:
         torch.cuda.empty_cache()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Multiply on one thread: threads that wait for a core would be most of a step's time."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

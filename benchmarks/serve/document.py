@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from launchkit import hostonly
 from launchkit.benchmarks import machine
 from launchkit.benchmarks.mode import keep_freed_memory
 from launchkit.benchmarks.pinned_configs import PINNED_CONFIGS
@@ -22,8 +21,7 @@ def empty_document(asked: Asked, cuda: bool) -> dict[str, Any]:
     """Return the result before anything is measured."""
     workload = asked.workloads(cuda)[0]
     return {
-        "mode": "cuda" if cuda else hostonly.LABEL,
-        "machine": machine.facts(),
+        **machine.measured_on(cuda),
         "method": {
             "repeats": asked.repeats,
             "order": "ABBA",

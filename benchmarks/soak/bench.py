@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import launchkit
-from launchkit import clock, hostonly
-from launchkit.benchmarks import machine
+from launchkit import clock
+from launchkit.benchmarks import host, machine
 from launchkit.benchmarks.growth import slope
 from launchkit.benchmarks.mode import core_seen, measuring
 from launchkit.benchmarks.soak.cases import CASES, Replayed, SoakCase
@@ -69,10 +67,9 @@ def measure(
             rows = [_row(case, count, advance) for case, count in chosen]
         finally:
             gc.unfreeze()
-        facts = machine.facts()
+        measured_on = machine.measured_on(cuda, core=core)
     return {
-        "mode": "cuda" if cuda else hostonly.LABEL,
-        "machine": {**facts, "core": core},
+        **measured_on,
         "method": {
             "samples_per_case": SAMPLES,
             "allowed_bytes": ALLOWED_BYTES,
@@ -146,12 +143,8 @@ def grown(samples: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
 def _measure_into(sizes: array[int], place: int) -> None:
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    sizes[place] = pages * _PAGE_BYTES
+    sizes[place] = host.resident_bytes()
     sizes[place + 1] = sys.getallocatedblocks()
     sizes[place + 2] = len(gc.get_objects())

@@ -59,8 +59,7 @@ def measure(
     """
     cuda = torch.cuda.is_available() and not hostonly.is_active()
     document: dict[str, Any] = {
-        "mode": "cuda" if cuda else hostonly.LABEL,
-        "machine": machine.facts(),
+        **machine.measured_on(cuda),
         "method": {"model": MODEL, "sequences": SEQUENCES, "tokens": TOKENS, "kernels": 5,
                    "configs_per_kernel": 2, "processes_per_row": 1},
         "complete": False,

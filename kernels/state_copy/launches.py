@@ -157,7 +157,10 @@ def precopy_align(
 def _described(
     tables: BlockTables, states: StateTable, shape: CopyShape | None, by_slot: bool
 ) -> tuple[Any, ...]:
-    """Return what the copies know of tables, states and shape, as ``_precopy`` takes it."""
+    """Return what the copies know of tables, states and shape, as the planned ops take it.
+
+    Field by field: a plan compares tensors where they are parameters of their own, and in no object.
+    """
     shape = copy_shape(states.largest_bytes) if shape is None else shape
     return (
         tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,

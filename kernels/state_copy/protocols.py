@@ -124,7 +124,7 @@ class BlockTable(Protocol):
         """Return the first rows of the persistent (max_reqs, columns) int32 tensor."""
 
 
-class BlockTables(Protocol):
+class MultiGroupBlockTable(Protocol):
     """The block tables of all groups."""
 
     def __getitem__(self, group_id: int, /) -> BlockTable: ...
@@ -146,7 +146,7 @@ class BoundInputBatch(InputBatch, Protocol):
     """An input batch that has block tables on the device."""
 
     @property
-    def block_table(self) -> BlockTables:
+    def block_table(self) -> MultiGroupBlockTable:
         """Block tables by group id."""
 
 

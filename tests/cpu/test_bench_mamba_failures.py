@@ -7,7 +7,7 @@ import multiprocessing
 import subprocess
 import sys
 
-import dying
+import job_roles
 import pytest
 import torch
 
@@ -48,13 +48,13 @@ def test_an_error_of_launchkits_own_keeps_its_advice_and_names_the_case():
         MemoryError(),
         RuntimeError("the driver is gone"),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 TiB."),
-        dying.Unsendable(1, 2),
+        job_roles.Unsendable(1, 2),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_of_any_kind_from_a_process_names_the_model(error, monkeypatch):
     monkeypatch.setattr(
-        mamba_prepare, "_prepare_model", functools.partial(dying.throw, type(error), error.args)
+        mamba_prepare, "_prepare_model", functools.partial(job_roles.throw, type(error), error.args)
     )
     with pytest.raises(LaunchkitError, match="Bamba-9B") as caught:
         prepare(REFUSED)
@@ -63,14 +63,14 @@ def test_an_error_of_any_kind_from_a_process_names_the_model(error, monkeypatch)
 
 
 def test_what_is_wrong_with_the_machine_keeps_its_type(monkeypatch):
-    throw = functools.partial(dying.throw, CompilerError, ("no compiler. Install gcc.",))
+    throw = functools.partial(job_roles.throw, CompilerError, ("no compiler. Install gcc.",))
     monkeypatch.setattr(mamba_prepare, "_prepare_model", throw)
     with pytest.raises(CompilerError, match="Install gcc"):
         prepare(REFUSED)
 
 
 def test_a_compiling_process_that_dies_is_an_error_with_advice(monkeypatch):
-    monkeypatch.setattr(mamba_prepare, "_prepare_model", dying.die)
+    monkeypatch.setattr(mamba_prepare, "_prepare_model", job_roles.die)
     with pytest.raises(LaunchkitError, match=r"Nemotron-3-Nano died.*measure one model at a time"):
         prepare(*mamba_cases.QUICK)
 

@@ -7,7 +7,7 @@ import pickle
 from concurrent.futures import ProcessPoolExecutor
 from threading import Lock
 
-import dying
+import job_roles
 import pytest
 
 from launchkit import errors
@@ -65,7 +65,7 @@ def pool():
 @pytest.mark.parametrize("error", MADE, ids=lambda error: type(error).__name__)
 def test_error_raised_in_a_process_of_a_pool_arrives_whole(error, pool):
     with pytest.raises(type(error)) as caught:
-        pool.submit(dying.throw_made, error).result()
+        pool.submit(job_roles.throw_made, error).result()
     assert type(caught.value) is type(error)
     assert vars(caught.value) == vars(error)
     assert str(caught.value) == str(error)
@@ -82,7 +82,7 @@ class Unspeakable:
 
 
 @pytest.mark.parametrize(
-    "value", [lambda: None, Lock(), Unspeakable(), dying.Unsendable(1, 2), {"deep": Lock()}],
+    "value", [lambda: None, Lock(), Unspeakable(), job_roles.Unsendable(1, 2), {"deep": Lock()}],
     ids=["function", "lock", "unspeakable", "unsendable", "nested"],
 )  # fmt: skip
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

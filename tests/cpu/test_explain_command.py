@@ -9,8 +9,9 @@ import sample_kernels
 import torch
 import triton
 from benching import Bench, grid_of_block, kernel_with, launched_block
-from hinting import TIMES, elsewhere, store_of, tuned_record
+from hinting import TIMES, elsewhere, tuned_record
 from lookups import H100, H200, KERNEL, key, record
+from stored import store_of
 from typer.testing import CliRunner
 
 import launchkit

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from lookups import A100, DTYPES, EDITED, H100, H200, KERNEL, filled, key, record, wanted
+from lookups import A100, DTYPES, EDITED, H100, H200, KERNEL, key, record, wanted
+from stored import store_of
 
 from launchkit import jsonio
 from launchkit.keys import KernelId, encode_value
@@ -15,7 +16,7 @@ from launchkit.store.explaining import explain_fields
 
 def differing(stored, configs=(), **want):
     """The fields in which the nearest record differs: name → (stored, wanted)."""
-    found = explain(filled(stored), wanted(**want), configs=configs).nearest[0].differences
+    found = explain(store_of(stored), wanted(**want), configs=configs).nearest[0].differences
     return {each.field: (each.stored, each.wanted) for each in found}
 
 
@@ -78,17 +79,17 @@ def test_pinned_config_differs_only_where_it_is_no_longer_live():
 
 def test_hints_say_what_a_difference_means():
     spelled = replace(H200, name="NVIDIA GeForce H200")
-    text = explain(filled(record(device=spelled)), wanted()).text
+    text = explain(store_of(record(device=spelled)), wanted()).text
     assert "another spelling" in text
-    assert "another spelling" not in explain(filled(record(device=H100)), wanted()).text
-    assert "source" in explain(filled(record(kernel=EDITED)), wanted()).text
-    unknown = explain(filled(record(triton="unknown")), wanted(triton="unknown"))
+    assert "another spelling" not in explain(store_of(record(device=H100)), wanted()).text
+    assert "source" in explain(store_of(record(kernel=EDITED)), wanted()).text
+    unknown = explain(store_of(record(triton="unknown")), wanted(triton="unknown"))
     assert "equals no other" in unknown.text
 
 
 def test_nearest_records_come_first_and_no_more_than_asked_for():
     stored = [record(n=n) for n in (4096, 1, 70, 60, 2**40)] + [record(kernel=EDITED, n=64)]
-    found = explain(filled(*stored), wanted(), limit=3)
+    found = explain(store_of(*stored), wanted(), limit=3)
     assert found.records == 6
     assert [near.record.key.text for near in found.nearest][1:] == [
         key(60).text,
@@ -99,26 +100,26 @@ def test_nearest_records_come_first_and_no_more_than_asked_for():
 
 def test_one_field_is_nearer_than_two():
     one, two = record(n=4096), record(n=65, triton="3.9.0")
-    assert explain(filled(two, one), wanted()).nearest[0].record == one
+    assert explain(store_of(two, one), wanted()).nearest[0].record == one
 
 
 def test_record_that_is_there_is_said_to_be():
-    found = explain(filled(record(), record(n=3)), wanted())
+    found = explain(store_of(record(), record(n=3)), wanted())
     assert found.found
     assert "differs in nothing" in found.text
     assert str(found) == found.text
-    assert not explain(filled(record(n=3)), wanted()).found
+    assert not explain(store_of(record(n=3)), wanted()).found
 
 
 def test_explanation_has_the_identity_that_a_lookup_takes():
-    store = filled(record(), record(n=3))
+    store = store_of(record(), record(n=3))
     assert store.get(*explain(store, wanted()).identity) == record()
     assert explain_fields(store, KERNEL.name, {"key n": "3 (int)"}).identity is None
 
 
 def test_kernel_of_another_module_is_named_where_there_is_none_of_this_name():
     moved = KernelId("other.package.kernel", KERNEL.digest)
-    found = explain(filled(record(kernel=moved)), wanted())
+    found = explain(store_of(record(kernel=moved)), wanted())
     assert found.similar == ("other.package.kernel",)
     assert "other.package.kernel" in found.text
 
@@ -134,6 +135,6 @@ def test_empty_store_says_that_nothing_is_stored_and_where():
     "n", [10**400, -(10**400), "1e999", "é\n", float("nan"), float("inf")], ids=repr
 )
 def test_odd_values_are_explained(n):
-    found = explain(filled(record(n=n), record(n=1)), wanted())
+    found = explain(store_of(record(n=n), record(n=1)), wanted())
     assert jsonio.dumps(found.as_dict())
     assert found.text

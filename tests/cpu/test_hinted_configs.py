@@ -25,9 +25,9 @@ from hinting import (
     other_version,
     refuse,
     relaunched,
-    store_of,
     tuned_record,
 )
+from stored import store_of
 from wide_kernels import CONFIGS, FITS, TOO_LARGE, too_large_for_this_gpu, tuned_wide, wide
 
 import launchkit

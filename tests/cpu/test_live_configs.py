@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import triton
 from benching import BLOCKS
-from hinting import elsewhere, other_version, relaunched, store_of, tuned_record
+from hinting import elsewhere, other_version, relaunched, tuned_record
+from stored import store_of
 
 import launchkit
 from launchkit.configs import TunedConfig, identify

@@ -9,7 +9,8 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lookups import A100, DTYPES, EDITED, H100, H200, PCIE, filled, key, record, wanted
+from lookups import A100, DTYPES, EDITED, H100, H200, PCIE, key, record, wanted
+from stored import store_of
 
 from launchkit.errors import UsageError
 from launchkit.keys import KeyValue, LaunchKey
@@ -29,7 +30,7 @@ ANY = Policies(device="compatible", toolchain="any")
 
 def answer(policies, *records, **want):
     """The record that is found, and what is inexact about it; or why none is."""
-    found = find(filled(*records), wanted(**want), policies)
+    found = find(store_of(*records), wanted(**want), policies)
     return found.reason if isinstance(found, Miss) else (found.record, found.inexact)
 
 
@@ -257,7 +258,7 @@ def test_answer_to_another_question_is_a_miss(odd):
 
 
 def test_policies_without_shapes_read_records_of_the_key_alone(monkeypatch):
-    store, asked = filled(record(n=1)), []
+    store, asked = store_of(record(n=1)), []
     listing = store.records_of
     monkeypatch.setattr(store, "records_of", lambda *what: asked.append(what) or listing(*what))
     for policies in (Policies(), ANY):

@@ -8,7 +8,8 @@ import pytest
 import torch
 import triton
 from benching import BLOCKS, Bench, grid_of_block, kernel_with, launched_block
-from hinting import TIMES, another_n, elsewhere, store_of, tuned_record
+from hinting import TIMES, another_n, elsewhere, tuned_record
+from stored import store_of
 
 import launchkit
 from launchkit import hostonly, settings

@@ -7,7 +7,8 @@ import sample_kernels
 import torch
 import triton
 from benching import Bench, kernel_with, launched_block
-from hinting import TIMES, another_n, relaunched, store_of, tuned_record
+from hinting import TIMES, another_n, relaunched, tuned_record
+from stored import store_of
 
 import launchkit
 from launchkit.dispatch.stores import use_store

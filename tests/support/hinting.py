@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from benching import BLOCKS, Bench, kernel_with, launched_block
+from stored import store_of
 from triton.runtime.errors import OutOfResources
 
 import launchkit
@@ -38,14 +39,6 @@ def another_n(record, n):
     """The record as if it were of another n."""
     values = tuple(encode_value(v.name, n) if v.name == "n" else v for v in record.key.values)
     return replace(record, key=LaunchKey(values, record.key.dtypes))
-
-
-def store_of(*records):
-    """A store of the records."""
-    store = MemoryStore()
-    for record in records:
-        store.put(record)
-    return store
 
 
 def relaunched(record_or_store, n=64, blocks=BLOCKS, times=None, policies=None, **options):

@@ -1,9 +1,8 @@
 """Launches under launchkit.install(): whether Triton's run was entered, and what was launched."""
 
 import contextlib
-import functools
 
-from launching import Runs, outcome
+from launching import counted_runs, outcome
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction, KernelInterface
 
@@ -16,26 +15,12 @@ CLASSES = (JITFunction, Autotuner, Heuristics)
 @contextlib.contextmanager
 def installed(**patterns):
     """Install, and count the calls of Triton's own run functions beneath."""
-    runs = Runs()
-    tuner_run, jit_run = Autotuner.run, JITFunction.run
-
-    @functools.wraps(tuner_run)
-    def counted_tuner_run(self, *args, **kwargs):
-        runs.autotuner += 1
-        return tuner_run(self, *args, **kwargs)
-
-    @functools.wraps(jit_run)
-    def counted_jit_run(self, *args, **kwargs):
-        runs.jit += 1
-        return jit_run(self, *args, **kwargs)
-
-    Autotuner.run, JITFunction.run = counted_tuner_run, counted_jit_run
-    try:
+    with counted_runs() as runs:
         launchkit.install(**patterns)
-        yield runs
-    finally:
-        launchkit.uninstall()
-        Autotuner.run, JITFunction.run = tuner_run, jit_run
+        try:
+            yield runs
+        finally:
+            launchkit.uninstall()
 
 
 def fast(runs, call):

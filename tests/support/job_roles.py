@@ -1,4 +1,4 @@
-"""What workers do in tests: answers, deaths, and starts that fail."""
+"""What processes of their own do in tests: answers, deaths, errors, and starts that fail."""
 
 import os
 import signal
@@ -51,3 +51,25 @@ def note_place(kernel, arguments):
 def make_badly(kernel, arguments):
     """A function for ``--make`` that knows another kernel."""
     return {"no_such": 1}
+
+
+def die(*_arguments):
+    """End this process at once, without a word."""
+    os._exit(1)
+
+
+def throw(kind, arguments, *_arguments):
+    """Raise an error of this class."""
+    raise kind(*arguments)
+
+
+def throw_made(error):
+    """Raise this error, which came here by pickling."""
+    raise error
+
+
+class Unsendable(Exception):
+    """An error that can be pickled but not read back: its __init__ takes other arguments."""
+
+    def __init__(self, left, right):
+        super().__init__(f"{left} and {right}")

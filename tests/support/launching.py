@@ -1,6 +1,7 @@
 """What a launch did: what was recorded, and whether Triton's own run was taken."""
 
 import contextlib
+import functools
 from dataclasses import dataclass
 
 import triton
@@ -29,10 +30,12 @@ def counted_runs():
     runs = Runs()
     tuner_run, jit_run = Autotuner.run, JITFunction.run
 
+    @functools.wraps(tuner_run)
     def counted_tuner_run(self, *args, **kwargs):
         runs.autotuner += 1
         return tuner_run(self, *args, **kwargs)
 
+    @functools.wraps(jit_run)
     def counted_jit_run(self, *args, **kwargs):
         runs.jit += 1
         return jit_run(self, *args, **kwargs)

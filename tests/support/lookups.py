@@ -1,4 +1,4 @@
-"""Records that differ from a wanted one in a named way, and stores of them."""
+"""Records that differ from a wanted one in a named way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stored import RECORD
 
 from launchkit.configs import TunedRecord
 from launchkit.keys import DeviceId, KernelId, LaunchKey, Toolchain, encode_value
-from launchkit.store import MemoryStore, Wanted
+from launchkit.store import Wanted
 
 H200 = DeviceId("cuda", "NVIDIA H200", "sm_90", 132, 232448, 140)
 H100 = replace(H200, name="NVIDIA H100 80GB HBM3", memory_gib=80)
@@ -35,11 +35,3 @@ def record(n=64, kernel=KERNEL, device=H200, triton="3.6.0", made=None, **change
 def wanted(n=64, kernel=KERNEL, device=H200, triton="3.6.0", made=None) -> Wanted:
     """What a launch wants."""
     return Wanted(kernel, device, Toolchain(triton), made or key(n))
-
-
-def filled(*records) -> MemoryStore:
-    """A store that holds the records."""
-    store = MemoryStore()
-    for each in records:
-        store.put(each)
-    return store

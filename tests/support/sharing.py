@@ -6,7 +6,7 @@ import os
 import pathlib
 from dataclasses import replace
 
-from stored import RECORD, record_for
+from stored import record_for
 
 from launchkit.configs import IMPORTED, TunedConfig, TunedRecord, identify
 from launchkit.keys import Toolchain
@@ -75,17 +75,3 @@ def content(path: pathlib.Path) -> dict[str, bytes]:
         for each in sorted(path.rglob("*"))
         if each.is_file() and each.name != ".lock"
     }
-
-
-__all__ = [
-    "RECORD",
-    "age",
-    "config",
-    "content",
-    "filled",
-    "one",
-    "timed",
-    "tuned",
-    "untimed",
-    "winners",
-]

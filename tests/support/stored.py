@@ -1,4 +1,4 @@
-"""Records to store, and where a DirectoryStore keeps them."""
+"""Records to store, stores of them, and where a DirectoryStore keeps them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from launchkit.configs import TunedRecord
 from launchkit.keys import LaunchKey, encode_value
-from launchkit.store import ConfigStore, DirectoryStore, Miss, document
+from launchkit.store import ConfigStore, DirectoryStore, MemoryStore, Miss, document
 
 GOLDEN = (pathlib.Path(__file__).parent.parent / "data" / "config_document_v1.json").read_bytes()
 RECORD = next(
@@ -25,6 +25,14 @@ def same_file(record: TunedRecord, count: int) -> list[TunedRecord]:
     made = (record_for(n) for n in range(10_000))
     found = (each for each in made if each.key.digest[:2] == record.key.digest[:2])
     return [next(found) for _ in range(count)]
+
+
+def store_of(*records: TunedRecord) -> MemoryStore:
+    """A store in memory that holds the records."""
+    store = MemoryStore()
+    for record in records:
+        store.put(record)
+    return store
 
 
 def get(store: ConfigStore, record: TunedRecord) -> TunedRecord | Miss:

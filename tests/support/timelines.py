@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 
+import handmade
 from rich.console import Console
 
 from launchkit.profiling.report.terminal import renderables
 from launchkit.profiling.timeline import Source, Timeline
 
 P, T = 10, 11
+_range = partial(handmade.rng, process=P, thread=T, domain="launchkit")
+_call = partial(handmade.call, process=P, thread=T)
+_work = partial(handmade.work, "kernel_a", process=P, full_name="kernel_a(int)")
 
 
 def small_timeline(**changes) -> Timeline:
@@ -24,14 +29,14 @@ def small_timeline(**changes) -> Timeline:
             for number in range(3):
                 correlation = 100 * step + 10 * layer + number
                 start = at + 20_000 + 80_000 * number
-                calls.append(_call("cuLaunchKernel", "launch", start, start + 6_000, correlation))
-                gpu.append(_work("kernel_a", start + 9_000, start + 29_000, correlation))
+                calls.append(_call("cuLaunchKernel", start, start + 6_000, "launch", correlation))
+                gpu.append(_work(start + 9_000, start + 29_000, correlation))
     ranges.append({**_range("crossing", 850_000, 1_050_000), "domain": "other"})
     ranges.append({**_range("</script><b>µ", 5, 10), "thread": 12})
     ranges.append({**_range("never", 1_950_000, 2_000_000), "closed": False})
     ranges.append({**_range("loose", 100, 1_500_000), "kind": "start_end"})
     ranges.append({**_range("a mark", 500, 500), "kind": "mark"})
-    calls.append(_call("cudaDeviceSynchronize", "sync", 1_880_000, 1_890_000, None))
+    calls.append(_call("cudaDeviceSynchronize", 1_880_000, 1_890_000, "sync"))
     tables = {"ranges": ranges, "calls": calls, "gpu": gpu}
     tables["processes"] = [{"process": P, "name": "python", "rank": 3}]
     tables["threads"] = [{"process": P, "thread": T, "name": "main"}]
@@ -40,27 +45,6 @@ def small_timeline(**changes) -> Timeline:
     made = Timeline(source).with_tables(**tables)
     made.counts.add("RUNTIME", read=14, used=13, dropped={"without a start": 1})
     return made.with_tables(**changes) if changes else made
-
-
-def _range(name, start, end):
-    return {
-        "process": P, "thread": T, "domain": "launchkit", "name": name, "start_ns": start,
-        "end_ns": end, "kind": "push_pop",
-    }  # fmt: skip
-
-
-def _call(name, kind, start, end, correlation):
-    return {
-        "process": P, "thread": T, "start_ns": start, "end_ns": end, "name": name, "kind": kind,
-        "layer": "driver", "correlation": correlation,
-    }  # fmt: skip
-
-
-def _work(name, start, end, correlation):
-    return {
-        "process": P, "device": 0, "stream": 7, "start_ns": start, "end_ns": end, "name": name,
-        "full_name": f"{name}(int)", "kind": "kernel", "correlation": correlation,
-    }  # fmt: skip
 
 
 def printed(document, width=220, limit=50) -> str:
