@@ -10,8 +10,7 @@ import torch
 
 from launchkit.benchmarks import machine
 from launchkit.benchmarks.gpu_time import add_gpu_times
-from launchkit.benchmarks.launch.variants import refuse_launch_hooks
-from launchkit.benchmarks.mode import drain_for, measuring
+from launchkit.benchmarks.mode import drain_for, measuring, refuse_launch_hooks
 from launchkit.benchmarks.timing import TimedRow, repeated, time_rows
 from launchkit.errors import UsageError
 from launchkit.kernels.state_indices import (

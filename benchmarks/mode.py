@@ -9,10 +9,12 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 import triton
+from triton import knobs
 
 import launchkit
 from launchkit import hostonly
 from launchkit.benchmarks import noop_kernels
+from launchkit.errors import UsageError
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -36,9 +38,29 @@ def measuring(record: bool = False) -> Iterator[bool]:
         yield cuda
 
 
+def refuse_launch_hooks() -> None:
+    """Raise UsageError if another tool's launch hook would be timed along."""
+    for hook in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
+        if getattr(hook, "calls", hook):
+            raise UsageError(
+                "a Triton launch hook is installed, whose cost would be measured as the launch's. "
+                "Run the benchmark without the profiler that installed it."
+            )
+
+
 def drain_for(cuda: bool) -> Callable[[], None]:
     """Return what waits for the GPU: nothing where the host-only driver executes nothing."""
     return torch.cuda.synchronize if cuda else lambda: None
+
+
+@contextmanager
+def installed(include: str = "*") -> Iterator[None]:
+    """Launch Triton's kernels through launchkit: all, or those of a pattern."""
+    launchkit.install(include=include)
+    try:
+        yield
+    finally:
+        launchkit.uninstall()
 
 
 @contextmanager

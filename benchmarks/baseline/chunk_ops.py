@@ -1,4 +1,4 @@
-"""The wrappers of ``ssd_before_scan`` for the kernels that look at each chunk alone."""
+"""The wrappers of ``scan`` for the kernels that look at each chunk alone."""
 
 # Arguments have the names that the field's papers give them.
 # ruff: noqa: N803

@@ -46,7 +46,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure every variant for every model and number of requests; return JSON values.
 
-    variants: what is compared for a model, one of ``copy_variants``.
+    variants: what is compared for a model, one of ``variants``.
     finished: called after each case with the result so far, whose ``complete`` is false.
 
     Raises UsageError for an unknown model, a size below 1, fewer than 2 rounds, or no GPU.

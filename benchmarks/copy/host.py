@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from launchkit.benchmarks import machine
-from launchkit.benchmarks.launch.variants import refuse_launch_hooks
-from launchkit.benchmarks.mamba import host
-from launchkit.benchmarks.mode import drain_for, measuring
+from launchkit.benchmarks.copy import bookkeeping
+from launchkit.benchmarks.mode import drain_for, measuring, refuse_launch_hooks
 from launchkit.benchmarks.shapes import CACHE_SHAPES, CacheShape
 from launchkit.benchmarks.timing import time_rows
 from launchkit.errors import UsageError
@@ -32,7 +31,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure a step's host time for every model and number of requests; return JSON values.
 
-    models: of ``CACHE_SHAPES``; none for all. before: a result of ``copy_bandwidth.measure``,
+    models: of ``CACHE_SHAPES``; none for all. before: a result of ``bench.measure``,
     to which this part is added. finished: called after each case with the result so far, whose
     ``complete`` is false.
 
@@ -78,21 +77,21 @@ def _begun(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measured(shape: CacheShape, reqs: int, rounds: int, cuda: bool) -> list[dict[str, Any]]:
-    rows = host.host_rows(shape.layers, reqs, "cuda" if cuda else "cpu")
+    rows = bookkeeping.rows(shape.layers, reqs, "cuda" if cuda else "cpu")
     time_rows(rows, rounds, _CALLS, drain_for(cuda))
     return [{"model": shape.model, **row.summary()} for row in rows]
 
 
 def _ratios(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return launchkit's ways ÷ state by state, of each op that has both."""
-    slow = {row["op"]: row for row in rows if row["variant"] == host.STATE_BY_STATE}
+    slow = {row["op"]: row for row in rows if row["variant"] == bookkeeping.STATE_BY_STATE}
     return [
         {
             "model": row["model"],
             "reqs": row["reqs"],
             "op": row["op"],
             "of": row["variant"],
-            "over": host.STATE_BY_STATE,
+            "over": bookkeeping.STATE_BY_STATE,
             "ratio": round(row["median_us"] / slow[row["op"]]["median_us"], 4),
         }
         for row in rows

@@ -35,13 +35,10 @@ class CopyVariant:
         """Return what launches this variant once on a set of blocks, with all looked up before."""
         if self.kernel == "batch":
             return partial(batch_memcpy, *pool.copies(blocks), pool.states.largest_bytes)
-        states, tables = pool.states, blocks.tables
-        reqs = len(blocks.src_col)
+        states, reqs = pool.states, len(blocks.src_col)
         args = (
-            blocks.state_idx, blocks.src_col, blocks.token_bias, tables.pointers,
-            tables.stride_req, states.base_addrs, states.block_strides, states.elem_sizes,
-            states.inner_sizes, states.conv_widths, states.group_indices, states.dim_row_counts,
-            states.dim_row_strides, blocks.idx_mapping, reqs,
+            blocks.state_idx, blocks.src_col, blocks.token_bias,
+            *states.with_tables(blocks.tables), blocks.idx_mapping, reqs,
         )  # fmt: skip
         grid: tuple[int, ...] = (reqs, len(states), self.tiles)
         if self.kernel in ("launchkit", "candidate"):

@@ -18,7 +18,7 @@ import torch
 
 import launchkit
 from launchkit import clock, hostonly
-from launchkit.benchmarks import machine, spread
+from launchkit.benchmarks import machine, trials
 from launchkit.benchmarks.differential.cases import CASES, Pair
 from launchkit.benchmarks.differential.compare import Comparison, compare
 from launchkit.benchmarks.mode import core_seen
@@ -82,7 +82,7 @@ def measure(
     and every parameter's bytes, as long as the cubin says that they are.
 
     Args:
-        cases: names in ``differential_cases.CASES``.
+        cases: names in ``cases.CASES``.
         sets: argument sets in all, spread evenly over the cases.
         seed: the same seed draws the same sets, with any number of processes.
         processes: how many work at once, each with host-only mode of its own.
@@ -92,13 +92,13 @@ def measure(
         UsageError: an unknown case, or a number below 1.
         HostOnlyError: host-only mode cannot run here; beside a GPU's driver, for one.
     """
-    spread.check(cases, tuple(CASES), ("case", "sets"), sets, processes)
+    trials.check(cases, tuple(CASES), ("case", "sets"), sets, processes)
     start_ns = clock.now_ns()
     found: dict[str, _Counts] = {}
     cores = set()
     # The first chunks of all cases compile, and others then find it on disk.
-    work = list(spread.chunks(cases, sets, seed, _CHUNK))
-    for core, counts in spread.run_all(_run, work, processes, lambda: _DIED):
+    work = list(trials.chunks(cases, sets, seed, _CHUNK))
+    for core, counts in trials.run_all(_run, work, processes, lambda: _DIED):
         cores.add(core)
         advance(counts.comparison.calls)
         if counts.case in found:
@@ -139,7 +139,7 @@ def _pair(case: str) -> Pair:
 _core = functools.cache(core_seen)
 
 
-def _run(chunk: spread.Chunk) -> tuple[str, _Counts]:
+def _run(chunk: trials.Chunk) -> tuple[str, _Counts]:
     _enter()
     core, pair = _core(), _pair(chunk.kind)
     rng = Random(f"{chunk.seed} {chunk.kind} {chunk.first // _CHUNK}")

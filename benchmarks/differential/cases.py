@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +18,7 @@ from launchkit import hostonly
 from launchkit.benchmarks import noop_kernels
 from launchkit.benchmarks.differential import arguments, kernels
 from launchkit.benchmarks.differential.draws import DrawnCall, Values, spelled
+from launchkit.benchmarks.mode import installed
 
 Launch = Callable[..., Any]
 """Called as ``launch(grid, *args, **kwargs)``."""
@@ -50,7 +51,7 @@ def _triton(kernel: Any) -> Launch:
 
 def _plain(jit: Any, draw: Draw) -> Pair:
     kernel = kernels.fresh(jit)
-    return Pair(functools.partial(launchkit.launch, kernel), _triton(kernel), draw)
+    return Pair(partial(launchkit.launch, kernel), _triton(kernel), draw)
 
 
 def _configs(*blocks: int) -> list[Any]:
@@ -65,7 +66,7 @@ def _autotuned(launch: Callable[[Any], Launch]) -> Pair:
 
 
 def _function(kernel: Any) -> Launch:
-    return functools.partial(launchkit.launch_autotuned, kernel)
+    return partial(launchkit.launch_autotuned, kernel)
 
 
 def _with_heuristics(jit: Any, outside: bool, autotune: Callable[..., Any]) -> Any:
@@ -156,18 +157,11 @@ def _frozen() -> Pair:
     return Pair(handles.launch, _triton(handles.kernel), arguments.frozen)
 
 
-@contextlib.contextmanager
-def _install() -> Any:
-    launchkit.install(include=f"{kernels.__name__}.*")
-    try:
-        yield
-    finally:
-        launchkit.uninstall()
-
-
 def _installed(kernel: Any, draw: Draw) -> Pair:
     launch = _subscript(kernel)
-    return Pair(launch, launch, draw, block=1000, during_ours=_install)
+    return Pair(
+        launch, launch, draw, block=1000, during_ours=partial(installed, f"{kernels.__name__}.*")
+    )
 
 
 def _installed_autotuned() -> Pair:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from launchkit import clock
-from launchkit.benchmarks import spread
+from launchkit.benchmarks import trials
 from launchkit.benchmarks.fuzz import watch as fuzz_watch
 from launchkit.benchmarks.fuzz.one_input import Counts, run_one
 from launchkit.benchmarks.fuzz.targets import TARGETS
@@ -35,7 +35,7 @@ def measure(
     """Feed random inputs to the named readers and return what they came to, as JSON values.
 
     Args:
-        targets: names in ``fuzz_targets.TARGETS``.
+        targets: names in ``targets.TARGETS``.
         inputs: in all, spread evenly over the targets.
         seed: the same seed makes the same inputs, with any number of processes.
         processes: how many work at once.
@@ -47,14 +47,14 @@ def measure(
     """
     from launchkit.benchmarks import machine
 
-    spread.check(targets, tuple(TARGETS), ("target", "inputs"), inputs, processes)
+    trials.check(targets, tuple(TARGETS), ("target", "inputs"), inputs, processes)
     start_ns = clock.now_ns()
     found = {name: Counts(name) for name in targets}
     peak_bytes = 0
-    work = list(spread.chunks(targets, inputs, seed, _CHUNK))
+    work = list(trials.chunks(targets, inputs, seed, _CHUNK))
     with tempfile.TemporaryDirectory(prefix="launchkit-fuzz-") as notes:
         run = functools.partial(_run, notes)
-        for counts, peak in spread.run_all(run, work, processes, lambda: _died(notes)):
+        for counts, peak in trials.run_all(run, work, processes, lambda: _died(notes)):
             advance(counts.inputs)
             found[counts.target].add(counts)
             peak_bytes = max(peak_bytes, peak)
@@ -124,7 +124,7 @@ def _note(notes: str) -> Path:
     return Path(notes) / str(os.getpid())
 
 
-def _run(notes: str, chunk: spread.Chunk) -> tuple[Counts, int]:
+def _run(notes: str, chunk: trials.Chunk) -> tuple[Counts, int]:
     watch, sandbox = _watch(), Path(_place().name)
     counts = Counts(chunk.kind)
     _warm_up(chunk.kind)

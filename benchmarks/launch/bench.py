@@ -18,9 +18,8 @@ from launchkit.benchmarks.launch.variants import (
     RECORDED,
     VARIANTS,
     build,
-    refuse_launch_hooks,
 )
-from launchkit.benchmarks.mode import drain_for, measuring
+from launchkit.benchmarks.mode import drain_for, measuring, refuse_launch_hooks
 from launchkit.benchmarks.timing import Loop, TimedRow, time_rows
 from launchkit.errors import UsageError
 
@@ -44,7 +43,7 @@ def measure(
     everything but the CUDA driver's own cost. Nothing that is tuned here is stored.
 
     Args:
-        cases: names in ``launch_cases.CASES``.
+        cases: names in ``cases.CASES``.
         rounds: how often each row is timed; a row's figures are over rounds.
         launches: launches per round and row.
         advance: called once a round, for progress.

@@ -12,12 +12,10 @@ from typing import Any
 
 import torch
 import triton
-from triton import knobs
 
 import launchkit
 from launchkit.benchmarks.launch.cases import LaunchCase
 from launchkit.benchmarks.timing import Loop
-from launchkit.errors import UsageError
 
 FORMS = ("positional", "keywords", "kwargs", "declared", "frozen")
 RECORDED = "launchkit_recorded"
@@ -112,13 +110,3 @@ def _argument_text(case: LaunchCase, values: dict[str, Any], form: str) -> str:
     # A config's own options can only be keywords.
     by_position = case.arguments if form == "positional" else {}
     return ", ".join(name if name in by_position else f"{name}={name}" for name in values)
-
-
-def refuse_launch_hooks() -> None:
-    """Raise UsageError if another tool's launch hook would be timed along."""
-    for hook in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
-        if getattr(hook, "calls", hook):
-            raise UsageError(
-                "a Triton launch hook is installed, whose cost would be measured as the launch's. "
-                "Run the benchmark without the profiler that installed it."
-            )

@@ -9,13 +9,12 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from launchkit.benchmarks import machine
+from launchkit.benchmarks.failures import failure, named
 from launchkit.benchmarks.gpu_time import add_gpu_times
-from launchkit.benchmarks.launch.variants import refuse_launch_hooks
 from launchkit.benchmarks.layer import mixed, steps
 from launchkit.benchmarks.mamba.counts import Counts, count
-from launchkit.benchmarks.mamba.failures import failure, named
 from launchkit.benchmarks.mamba.steps import Part
-from launchkit.benchmarks.mode import drain_for, keep_freed_memory, measuring
+from launchkit.benchmarks.mode import drain_for, keep_freed_memory, measuring, refuse_launch_hooks
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.benchmarks.timing import TimedRow, repeated, time_rows

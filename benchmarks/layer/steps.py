@@ -174,7 +174,7 @@ class _Baseline:
             *r.by_name(*_ADVANCED), 1, BLOCK_SIZE=128, MAMBA_BLOCK_SIZE=BLOCK_SIZE,
         )  # fmt: skip
         precopy[(shape.tiles * len(r.states), 1)](
-            *r.by_name("state_idx", "src_col", "src_off"), *self._described(),
+            *r.by_name("state_idx", "src_col", "src_off"), *r.states.with_tables(self._tables),
             r.counts["idx_mapping"], 1, **self._options(),
         )  # fmt: skip
 
@@ -185,17 +185,9 @@ class _Baseline:
         snapshot, accepted, running, ended = r.by_name(*_ENDED)
         snapshot.copy_(accepted)
         postprocess[(shape.tiles * len(r.states), 1)](
-            snapshot, running, None, ended, None, *self._described(), accepted,
+            snapshot, running, None, ended, None, *r.states.with_tables(self._tables), accepted,
             r.counts["idx_mapping"], 1, block_size=BLOCK_SIZE, PRECOMPUTED_NEW_COMPUTED=True,
             **self._options(),
-        )  # fmt: skip
-
-    def _described(self) -> tuple[Any, ...]:
-        states, tables = self._request.states, self._tables
-        return (
-            tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
-            states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
-            states.dim_row_counts, states.dim_row_strides,
         )  # fmt: skip
 
     def _options(self) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,7 +20,7 @@ from launchkit.benchmarks.libraries.ops import (
     pretended_gpu,
 )
 from launchkit.benchmarks.libraries.timing import OperatorTimes, RunTimer
-from launchkit.benchmarks.mode import core_seen, measuring, one_thread
+from launchkit.benchmarks.mode import core_seen, installed, measuring, one_thread
 from launchkit.errors import UsageError
 
 
@@ -39,7 +38,7 @@ def measure(
     be measured here is in ``skipped``, with the reason.
 
     Args:
-        operators: names in ``library_ops.OPERATORS``.
+        operators: names in ``ops.OPERATORS``.
         rounds: how often each row is timed, with and without install() in turn.
         calls: calls per round; the GPU is waited for after each.
         advance: called once an operator, for progress.
@@ -132,12 +131,12 @@ def _row(operator: LibraryOperator, cuda: bool, rounds: int, calls: int) -> dict
     before, after = OperatorTimes(), OperatorTimes()
     for _ in range(rounds):
         before.add(prepared, calls)
-        with _installed():
+        with installed():
             after.add(prepared, calls)
     for _ in range(rounds):
         with RunTimer() as timer:
             before.add_run(prepared, calls, timer)
-            with _installed():
+            with installed():
                 after.add_run(prepared, calls, timer)
     times = {
         f"{name}_{state}": value
@@ -158,7 +157,7 @@ def _row(operator: LibraryOperator, cuda: bool, rounds: int, calls: int) -> dict
 def _paths(prepared: PreparedOperator) -> dict[str, Any]:
     """Return how the launches of a call go once each was made before."""
     through_triton: Counter[str] = Counter()
-    with _installed(), launchkit.count_launches():
+    with installed(), launchkit.count_launches():
         prepared()
         launchkit.stats(reset=True)
         prepared()
@@ -170,16 +169,7 @@ def _paths(prepared: PreparedOperator) -> dict[str, Any]:
 
 def _checked(operator: LibraryOperator, device: str) -> dict[str, bool]:
     plain, again = operator.prepare(device)(), operator.prepare(device)()
-    with _installed():
+    with installed():
         operator.prepare(device)()
         fast = operator.prepare(device)()
     return {"equal": equal(plain, fast), "deterministic": equal(plain, again)}
-
-
-@contextlib.contextmanager
-def _installed() -> Iterator[None]:
-    launchkit.install()
-    try:
-        yield
-    finally:
-        launchkit.uninstall()

@@ -8,14 +8,13 @@ from typing import Any
 import torch
 
 from launchkit.benchmarks import machine
+from launchkit.benchmarks.failures import named
 from launchkit.benchmarks.gpu_time import gpu_spread, gpu_times_us
-from launchkit.benchmarks.launch.variants import refuse_launch_hooks
 from launchkit.benchmarks.mamba.cases import MambaCase, build
 from launchkit.benchmarks.mamba.counts import Counts
-from launchkit.benchmarks.mamba.failures import named
 from launchkit.benchmarks.mamba.prepare import prepare
 from launchkit.benchmarks.mamba.steps import OPS, STEPS, Part, parts, per_op
-from launchkit.benchmarks.mode import drain_for, keep_freed_memory, measuring
+from launchkit.benchmarks.mode import drain_for, keep_freed_memory, measuring, refuse_launch_hooks
 from launchkit.benchmarks.pinned_configs import (
     PINNED_CONFIGS,
     ScanKernels,
@@ -48,7 +47,7 @@ def measure(
     nothing is tuned and nothing stored.
 
     Args:
-        cases: from ``mamba_cases.select``.
+        cases: from ``cases.select``.
         rounds: how often each part is timed; figures are over rounds.
         report: called with ``prepared`` or ``timed`` and how many cases became so.
         finished: called after each case with the result so far, whose ``complete`` is false.

@@ -14,9 +14,9 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.synchronize import Event
 
+from launchkit.benchmarks.failures import failure, named
 from launchkit.benchmarks.mamba.cases import MambaCase, build
 from launchkit.benchmarks.mamba.counts import Counts, count
-from launchkit.benchmarks.mamba.failures import failure, named
 from launchkit.benchmarks.mamba.steps import parts
 from launchkit.benchmarks.mode import measuring
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels

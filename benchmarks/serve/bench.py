@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from launchkit import clock
-from launchkit.benchmarks.launch.variants import refuse_launch_hooks
-from launchkit.benchmarks.mamba.failures import named
-from launchkit.benchmarks.mode import measuring, one_thread
+from launchkit.benchmarks.failures import named
+from launchkit.benchmarks.mode import measuring, one_thread, refuse_launch_hooks
 from launchkit.benchmarks.pinned_configs import pinned, triton_kernels
 from launchkit.benchmarks.serve.asked import Asked
 from launchkit.benchmarks.serve.document import described, empty_document

@@ -65,14 +65,12 @@ class Baseline(LayerOps):
             states.src_col, states.src_off, rows, BLOCK_SIZE=_REQUESTS_PER_PROGRAM,
             MAMBA_BLOCK_SIZE=steps.block_size,
         )  # fmt: skip
-        described, tables = states.table, states.tables
+        described = states.table
         shape = copy_shape(described.largest_bytes)
         precopy: Any = precopy_mamba_align_fused_kernel
         precopy[(shape.tiles * len(described), rows)](
-            batch.columns, states.src_col, states.src_off, tables.pointers, tables.stride_req,
-            described.base_addrs, described.block_strides, described.elem_sizes,
-            described.inner_sizes, described.conv_widths, described.group_indices,
-            described.dim_row_counts, described.dim_row_strides, batch.slots, rows,
+            batch.columns, states.src_col, states.src_off, *described.with_tables(states.tables),
+            batch.slots, rows,
             CONV_STATE_DIM_FIRST=False, HAS_IDX_MAPPING=True, BLOCK_TABLE_BY_SLOT=False,
             **copy_options(shape),
         )  # fmt: skip

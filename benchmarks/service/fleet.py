@@ -78,7 +78,7 @@ def holder_killed(
 
 
 def play(service: Service, scene: str, *, lease_s: int = LEASE_S, **plan: Any) -> dict[str, Any]:
-    """Run one scene of service_fleet_process over the replicas, and return what it saw."""
+    """Run one scene of ``fleet_process`` over the replicas, and return what it saw."""
     with tempfile.TemporaryDirectory(prefix="launchkit-") as folder:
         told = {"scene": scene, "urls": service.urls, "folder": folder, **plan}
         command = [sys.executable, "-m", "launchkit.benchmarks.service.fleet_process"]

@@ -50,7 +50,7 @@ def measure(
     allocated blocks and tracked objects by less than ``ALLOWED_OBJECTS``.
 
     Args:
-        cases: names in ``soak_cases.CASES``.
+        cases: names in ``cases.CASES``.
         launches: in all, shared out by the cases' shares.
         advance: called with a number of launches that were made, for progress.
 

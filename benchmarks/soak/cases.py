@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import triton
 
 import launchkit
 from launchkit.benchmarks.differential import kernels
+from launchkit.benchmarks.mode import installed
 
 Loop = Callable[[int], None]
 """Makes n rounds."""
@@ -129,15 +131,6 @@ def _installed() -> Loop:
     return loop
 
 
-@contextlib.contextmanager
-def _install() -> Iterator[None]:
-    launchkit.install(include=f"{kernels.__name__}.*")
-    try:
-        yield
-    finally:
-        launchkit.uninstall()
-
-
 def _misses() -> Loop:
     jit, x = kernels.fresh(kernels.integers), torch.empty(64)
 
@@ -201,7 +194,7 @@ CASES = {
         SoakCase("declared_grid", 8, _declared_grid),
         SoakCase("plain", 9, _plain),
         SoakCase("frozen", 12, _frozen, launches_per_round=2),
-        SoakCase("installed", 9, _installed, during=_install),
+        SoakCase("installed", 9, _installed, during=partial(installed, f"{kernels.__name__}.*")),
         SoakCase("replayed_op", 11, _replayed_op, launches_per_round=2),
         SoakCase("misses", 2, _misses),
         SoakCase("errors", 4, _errors),

@@ -1,6 +1,6 @@
 """How long a fresh process takes to its first prefill: cold, with stored configs, and warmed.
 
-Each row is a process of its own (warm_start_process.py) with a disk cache of Triton's and a config
+Each row is a process of its own (``process.py``) with a disk cache of Triton's and a config
 store of its own; what an earlier row has made is copied into them where the row says so.
 """
 

@@ -162,12 +162,7 @@ def _described(
     Field by field: a plan compares tensors where they are parameters of their own, and in no object.
     """
     shape = copy_shape(states.largest_bytes) if shape is None else shape
-    return (
-        tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
-        states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
-        states.dim_row_counts, states.dim_row_strides, states.conv_dim_first, by_slot,
-        _fields(shape),
-    )  # fmt: skip
+    return (*states.with_tables(tables), states.conv_dim_first, by_slot, _fields(shape))
 
 
 @functools.lru_cache(64)

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,6 +71,14 @@ class StateTable:
     def num_groups(self) -> int:
         """Block tables that the states need: one more than the highest group."""
         return 1 + max(state.group for state in self.states)
+
+    def with_tables(self, tables: BlockTables) -> tuple[Any, ...]:
+        """Return what the copy kernels are given of block tables and states, in their order."""
+        return (
+            tables.pointers, tables.stride_req, self.base_addrs, self.block_strides,
+            self.elem_sizes, self.inner_sizes, self.conv_widths, self.group_indices,
+            self.dim_row_counts, self.dim_row_strides,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,25 @@ def memory_store():
 
 
 @pytest.fixture
+def service():
+    """A fake config service."""
+    import fake_service  # after what it needs of an extra is known to be there
+
+    with fake_service.running() as running:
+        yield running
+
+
+@pytest.fixture
+def fresh_stats():
+    """Counts of launches that are the test's own."""
+    import launchkit
+
+    launchkit.stats(reset=True)
+    yield
+    launchkit.stats(reset=True)
+
+
+@pytest.fixture
 def host():
     """Host-only mode with two fake devices; yields the module with nothing recorded yet."""
     from launchkit import hostonly

@@ -8,7 +8,7 @@ import random
 import pytest
 import typer
 
-from launchkit.benchmarks import spread
+from launchkit.benchmarks import trials
 from launchkit.benchmarks.differential import bench
 from launchkit.benchmarks.differential.arguments import typed
 from launchkit.errors import HostOnlyError, UsageError
@@ -66,7 +66,7 @@ def test_a_difference_is_printed_and_is_exit_code_1(monkeypatch, capsys):
     ],
 )
 def test_bad_use_is_refused_before_a_process_starts(options, said, monkeypatch):
-    monkeypatch.setattr(spread, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(trials, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
     with pytest.raises(UsageError, match=said):
         bench_differential.differential(**{"processes": 1, **options})
 

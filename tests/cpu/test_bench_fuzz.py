@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from launchkit.benchmarks import spread
+from launchkit.benchmarks import trials
 from launchkit.benchmarks.fuzz import bench, seeds
 from launchkit.benchmarks.fuzz import watch as fuzz_watch
 from launchkit.benchmarks.fuzz.one_input import Counts, check_records, run_one
@@ -153,7 +153,7 @@ def test_input_that_a_process_dies_of_is_named(monkeypatch, tmp_path):
     watch = SimpleNamespace(on=contextlib.nullcontext)
     monkeypatch.setattr(bench, "_watch", lambda: watch)
     with pytest.raises(SystemExit):
-        bench._run(str(tmp_path), spread.Chunk("planted", 7, 1, 3))
+        bench._run(str(tmp_path), trials.Chunk("planted", 7, 1, 3))
     assert "were read: 3:planted:7." in bench._died(str(tmp_path))
 
 
@@ -208,7 +208,7 @@ def test_failure_is_printed_with_its_seed_and_is_exit_code_1(monkeypatch, capsys
     ],
 )
 def test_bad_use_is_refused_before_a_process_starts(options, said, monkeypatch):
-    monkeypatch.setattr(spread, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(trials, "ProcessPoolExecutor", lambda *_: pytest.fail("started"))
     with pytest.raises(UsageError, match=said):
         bench_fuzz.fuzz(**{"processes": 1, **options})
 

@@ -11,11 +11,11 @@ import job_roles
 import pytest
 import torch
 
+from launchkit.benchmarks.failures import failure, named
 from launchkit.benchmarks.mamba import bench
 from launchkit.benchmarks.mamba import cases as mamba_cases
 from launchkit.benchmarks.mamba import prepare as mamba_prepare
 from launchkit.benchmarks.mamba.cases import MambaCase
-from launchkit.benchmarks.mamba.failures import failure, named
 from launchkit.errors import CompilerError, LaunchkitError, UsageError
 
 # More memory than any address space holds, so that it fails everywhere and at once.

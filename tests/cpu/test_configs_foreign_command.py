@@ -6,28 +6,20 @@ import json
 import pathlib
 
 import pytest
+from configs_commands import run
 from foreign_files import H100, write_json
 from sharing import filled
 from stored import record_for
-from typer.testing import CliRunner
 
 from launchkit.configs import identify
 from launchkit.keys import KernelId
 from launchkit.store import DirectoryStore
 from launchkit.store.foreign import FORMATS, OPTIONS
-from launchkit.tools.configs import app
 from launchkit.tools.configs_foreign import typed_value
 
 DEVICE = json.dumps({name: getattr(H100, name) for name in H100.__dataclass_fields__})
 TOLD = ["--kernel", "scale_rows", "--digest", "ab" * 32, "--device", DEVICE, "--triton", "3.6.0",
         "--parameters", "x_ptr,n,BLOCK", "--tensors", "x_ptr", "--keys", "n"]  # fmt: skip
-
-
-def run(*arguments: object):
-    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, [str(each) for each in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.output
-    return result
 
 
 @pytest.fixture

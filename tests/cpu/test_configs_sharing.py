@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 
 import pytest
+from configs_commands import run, run_json
 from sharing import config, content, filled, one, timed, tuned, winners
 from stored import file_of
-from typer.testing import CliRunner
 
 from launchkit.store import DirectoryStore, PinnedStore
-from launchkit.tools.configs import app
 
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
-
-
-def run(*arguments: object):
-    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, [str(each) for each in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.output
-    return result
-
-
-def run_json(*arguments: object, code: int = 0):
-    result = run(*arguments, "--json")
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 @pytest.fixture

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from configs_commands import run, run_json
 from sharing import age, content, filled, one
 from stored import file_of
-from typer.testing import CliRunner
 
 from launchkit import clock
 from launchkit.store import DirectoryStore, pins
-from launchkit.tools.configs import app
 from launchkit.tools.configs_gc import seconds, size_bytes
 
 NOW_S = clock.utc_now().timestamp()
-
-
-def run(*arguments: object):
-    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, [str(each) for each in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.output
-    return result
-
-
-def run_json(*arguments: object, code: int = 0):
-    result = run(*arguments, "--json")
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 @pytest.fixture

@@ -38,20 +38,13 @@ from launchkit.dispatch.stores import use_store
 from launchkit.errors import UsageError
 from launchkit.store import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("measuring")
+pytestmark = pytest.mark.usefixtures("measuring", "fresh_stats")
 
 MOVED = {
     "device": (elsewhere, {"device": "compatible"}),
     "toolchain": (other_version, {"toolchain": "any"}),
 }
 COMPATIBLE = {"device": "compatible"}
-
-
-@pytest.fixture(autouse=True)
-def from_nought():
-    launchkit.stats(reset=True)
-    yield
-    launchkit.stats(reset=True)
 
 
 @pytest.mark.parametrize("kind", MOVED)

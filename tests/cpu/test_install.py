@@ -13,6 +13,7 @@ import torch
 import triton
 from installing import fast, installed, triton_launches
 from launching import outcome
+from sample_kernels import plain
 
 import launchkit
 from launchkit import hostonly
@@ -23,10 +24,6 @@ from launchkit.errors import UsageError
 def never_left_installed(host):
     yield
     launchkit.uninstall()
-
-
-def plain():
-    return triton.jit(sample_kernels.copy.fn)
 
 
 def autotuned(kernel=None):

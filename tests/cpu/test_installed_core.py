@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from installing import fast, installed, triton_launches
 from launching import outcome
+from sample_kernels import plain
 
 import launchkit
 from launchkit import hostonly, settings
@@ -28,10 +29,6 @@ COPY = (X, X, 100, 3)
 def never_left_installed():
     yield
     launchkit.uninstall()
-
-
-def plain():
-    return triton.jit(sample_kernels.copy.fn)
 
 
 def autotuned():

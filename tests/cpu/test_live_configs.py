@@ -13,15 +13,8 @@ from stored import store_of
 import launchkit
 from launchkit.configs import TunedConfig, identify
 
-pytestmark = pytest.mark.usefixtures("measuring")
+pytestmark = pytest.mark.usefixtures("measuring", "fresh_stats")
 COMPATIBLE = {"device": "compatible"}
-
-
-@pytest.fixture(autouse=True)
-def from_nought():
-    launchkit.stats(reset=True)
-    yield
-    launchkit.stats(reset=True)
 
 
 def with_choice(record, block, times_us=0.5, **options):

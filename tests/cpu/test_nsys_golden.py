@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from decimal import ROUND_HALF_UP, Decimal
 
 import captures
 import polars as pl
 import pytest
+from captures import reported
 
 from launchkit.profiling.timeline import (
     api_summary,
@@ -29,12 +29,6 @@ STYLES = {"PushPop": "push_pop", "StartEnd": "start_end"}
 @pytest.fixture(scope="module")
 def h200():
     return read_timeline(captures.nsys_sample())
-
-
-def reported(name):
-    """The rows of NVIDIA's report, as texts."""
-    with (captures.DATA / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def same(row, theirs, names):

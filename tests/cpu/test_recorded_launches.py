@@ -11,7 +11,8 @@ import pytest
 import sample_kernels
 import triton
 from installing import installed
-from recording import NAME, X, known, launch, named, plain
+from recording import NAME, X, known, launch, launches_by_row, named
+from sample_kernels import plain
 from subprocesses import in_python
 
 import launchkit
@@ -21,10 +22,6 @@ from launchkit.profiling import annotate, profile_launches
 from launchkit.profiling.recording import tally as tally_module
 
 pytestmark = pytest.mark.usefixtures("host")
-
-
-def launches_by_row(profile):
-    return {("/".join(row.path), row.layer, row.kernel): row.launches for row in profile.rows}
 
 
 @pytest.mark.usefixtures("each_core")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from recording import launches_by_row
 
 from launchkit import clock
 from launchkit.errors import UsageError
@@ -68,10 +69,6 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> FakeLauncher:
     fake.adopt("scan")
     fake.adopt("conv")
     return fake
-
-
-def launches_by_row(profile: Any) -> dict[tuple[str, int | None, str], int]:
-    return {("/".join(row.path), row.layer, row.kernel): row.launches for row in profile.rows}
 
 
 class TestFigures:

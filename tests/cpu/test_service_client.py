@@ -21,12 +21,6 @@ from launchkit.service.client.store import ServiceStore
 from launchkit.store import DirectoryStore, LayeredStore, MemoryStore
 
 
-@pytest.fixture
-def service():
-    with fake_service.running() as running:
-        yield running
-
-
 def test_record_of_the_service_is_found_once_asked_for_and_remembered(service):
     service.hold(RECORD)
     store = client(service)

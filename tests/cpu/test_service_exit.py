@@ -34,12 +34,6 @@ print(sorted({"httpx", "fastapi", "sqlalchemy", "torch", "triton", "httpcore"} &
 """
 
 
-@pytest.fixture
-def service():
-    with fake_service.running() as running:
-        yield running
-
-
 def run(code, service, timeout_s=AMPLE_S):
     code = code.format(url=service.url, token=fake_service.TOKEN, timeout_s=timeout_s)
     return in_python(code, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))

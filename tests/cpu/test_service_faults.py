@@ -34,12 +34,6 @@ def impatient(monkeypatch):
     monkeypatch.setattr(service_client, "_WRITE_S", SHORT_S)
 
 
-@pytest.fixture
-def service():
-    with fake_service.running() as running:
-        yield running
-
-
 def hasty(service, expected=("slow",)):
     """A client whose deadline is short where it is to pass."""
     return client(service, timeout_s=SHORT_S if "slow" in expected else AMPLE_S)

@@ -26,12 +26,6 @@ def new_process():
     flights._begin_again()
 
 
-@pytest.fixture
-def service():
-    with fake_service.running() as running:
-        yield running
-
-
 class Host:
     """One of a fleet: a store of its own before the service's."""
 

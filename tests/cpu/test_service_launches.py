@@ -25,12 +25,6 @@ pytestmark = pytest.mark.usefixtures("measuring")
 TIMES = {16: 3.0, 32: 1.0, 64: 2.0}
 
 
-@pytest.fixture
-def service():
-    with fake_service.running() as running:
-        yield running
-
-
 class Host:
     """A machine that launches the kernel with a store of its own before the service's."""
 

@@ -27,12 +27,6 @@ POINTS = [
 
 
 @pytest.fixture
-def service():
-    with fake_service.running() as running:
-        yield running
-
-
-@pytest.fixture
 def say(monkeypatch, tmp_path):
     """Set LAUNCHKIT_SERVICE* and others; directories are of this test."""
     monkeypatch.setattr(places, "entry_points", lambda group: POINTS)

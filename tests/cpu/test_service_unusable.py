@@ -10,7 +10,6 @@ import threading
 import warnings
 import weakref
 
-import fake_service
 import httpcore
 import pytest
 from fake_service import TOKEN, Said, always, json_said
@@ -24,12 +23,6 @@ from launchkit.service.client.bounded_calls import BoundedCalls, NoThreadError
 from launchkit.service.client.store import ServiceStore
 from launchkit.service.client.transport import Call, Transport, network
 from launchkit.service.client.write_behind import WriteBehind
-
-
-@pytest.fixture
-def service():
-    with fake_service.running() as running:
-        yield running
 
 
 @pytest.mark.parametrize(

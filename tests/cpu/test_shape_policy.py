@@ -14,16 +14,9 @@ import launchkit
 from launchkit.dispatch.stores import use_store
 from launchkit.errors import UsageError
 
-pytestmark = pytest.mark.usefixtures("measuring")
+pytestmark = pytest.mark.usefixtures("measuring", "fresh_stats")
 BUCKETS = {"n": launchkit.buckets(16, 256)}
 NEAR = {"n": launchkit.nearest(within=2)}
-
-
-@pytest.fixture(autouse=True)
-def from_nought():
-    launchkit.stats(reset=True)
-    yield
-    launchkit.stats(reset=True)
 
 
 def test_values_of_a_bucket_are_tuned_once(memory_store):

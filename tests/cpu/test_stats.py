@@ -8,6 +8,7 @@ import pytest
 import sample_kernels
 import torch
 import triton
+from sample_kernels import plain
 from threads import in_threads
 
 import launchkit
@@ -31,10 +32,6 @@ def from_nought(host, monkeypatch):
     yield
     launchkit.uninstall()
     launchkit.stats(reset=True)
-
-
-def plain():
-    return triton.jit(sample_kernels.copy.fn)
 
 
 def launch(kernel, times=1, n=100, **options):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-
 import pytest
+from captures import reported
 
 pl = pytest.importorskip("polars")
 
@@ -20,12 +19,6 @@ from launchkit.profiling.timeline.what_if.prediction import CachedLaunches, Cuda
 @pytest.fixture(scope="module")
 def h200():
     return analyse(read_timeline(captures.nsys_sample()))
-
-
-def reported(name):
-    """The rows of NVIDIA's report, as texts."""
-    with (captures.DATA / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_exclusive_times_are_nsights_time_outside_children(h200):

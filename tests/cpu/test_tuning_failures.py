@@ -10,10 +10,11 @@ import torch
 import triton
 from benching import Bench, kernel_with, launched_block, too_big
 from executing import Executed, times
+from stored import errors_by_config
 from triton.runtime.errors import OutOfResources, PTXASError
 
 import launchkit
-from launchkit.configs import Resource, TunedConfig, config_text, identify
+from launchkit.configs import Resource, TunedConfig, identify
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.stores import use_store
 from launchkit.dispatch.tuning import failures as tuning_failures
@@ -22,11 +23,6 @@ from launchkit.errors import TuningFailedError, TuningStoppedError, UsageError
 from launchkit.store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("measuring")
-
-
-def reasons(store):
-    (record,) = store.records()
-    return {config_text(t.config).split()[0]: t.error for t in record.configs}
 
 
 def doubles(*blocks, bench=None, **options):
@@ -123,7 +119,7 @@ def test_config_whose_launch_raises_is_excluded_with_its_reason(monkeypatch, mem
     kernel, x = doubles(16, 32), torch.ones(64)
     kernel[(1,)](x, 64)
     assert kernel.best_config.kwargs == {"BLOCK": 32}
-    assert reasons(memory_store) == {
+    assert errors_by_config(memory_store) == {
         "BLOCK=16": f"{type(error).__name__}: {error}", "BLOCK=32": None,
     }  # fmt: skip
 
@@ -132,7 +128,7 @@ def test_config_that_does_not_compile_is_excluded_with_its_reason(memory_store):
     kernel, x = doubles(17, 32), torch.ones(64)  # a range must be a power of two
     kernel[(1,)](x, 64)
     assert kernel.best_config.kwargs == {"BLOCK": 32}
-    assert "power of 2" in reasons(memory_store)["BLOCK=17"]
+    assert "power of 2" in errors_by_config(memory_store)["BLOCK=17"]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
@@ -215,7 +211,7 @@ def test_illegal_access_stops_the_tuning_and_names_the_config(broken_gpu, memory
     assert caught.value.fields["config"].startswith("BLOCK=32")
     assert caught.value.fields["reason"] == ILLEGAL
     assert {named["BLOCK"] for named in executed.launches} == {16, 32}
-    found = reasons(memory_store)
+    found = errors_by_config(memory_store)
     assert found["BLOCK=16"] is None
     assert ILLEGAL in found["BLOCK=32"]
     assert "BLOCK=64" not in found

@@ -10,9 +10,9 @@ import triton
 from executing import Executed, times
 from hypothesis import given
 from hypothesis import strategies as st
+from stored import errors_by_config
 
 import launchkit
-from launchkit.configs import config_text
 from launchkit.dispatch.tuning.outputs import MAX_GROUPS, OutputCheck, difference
 from launchkit.errors import ProtectionError, TuningFailedError
 
@@ -69,11 +69,6 @@ def nans(named):
     named["y_ptr"].fill_(float("nan"))
 
 
-def reasons(store):
-    (record,) = store.records()
-    return {config_text(t.config).split()[0]: t.error for t in record.configs}
-
-
 @pytest.mark.parametrize("how", [nothing, half, wrong, nans])
 @pytest.mark.parametrize("broken", [16, 32, 64])
 @pytest.mark.parametrize("protect", ["auto", "copies"])
@@ -81,7 +76,7 @@ def test_config_whose_output_differs_never_wins(monkeypatch, memory_store, how, 
     Executed(monkeypatch, copying(broken, how=how))
     x, y = torch.randn(64), torch.randn(64)
     assert tuned(kernels.copies, x, y, 64, protect=protect) == (32 if broken == 16 else 16)
-    found = reasons(memory_store)
+    found = errors_by_config(memory_store)
     assert found[f"BLOCK={broken}"].startswith("OutputMismatch: y_ptr differs in ")
     assert [found[f"BLOCK={block}"] for block in {16, 32, 64} - {broken}] == [None, None]
 
@@ -98,7 +93,7 @@ def test_reason_says_how_much_differs(monkeypatch, memory_store):
 
     Executed(monkeypatch, copying(32, how=three_elements))
     tuned(kernels.copies, torch.zeros(64), torch.randn(64), 64)
-    assert reasons(memory_store)["BLOCK=32"] == (
+    assert errors_by_config(memory_store)["BLOCK=32"] == (
         "OutputMismatch: y_ptr differs in 3 of 64 elements, by up to 0.5"
     )
 
@@ -108,7 +103,7 @@ def test_output_that_an_earlier_config_left_hides_nothing(monkeypatch, memory_st
     Executed(monkeypatch, copying(64, how=nothing))
     x = torch.randn(64)
     tuned(kernels.copies, x, x + 1, 64)
-    assert reasons(memory_store)["BLOCK=64"] is not None
+    assert errors_by_config(memory_store)["BLOCK=64"] is not None
 
 
 @pytest.mark.parametrize("protect", ["auto", "copies"])
@@ -132,7 +127,7 @@ def test_outputs_that_hooks_take_back_are_compared_before(monkeypatch, memory_st
     x = torch.randn(64)
     tuned(kernels.doubles, x, 64, **{option: ["x_ptr"]})
     expected = None if option == "reset_to_zero" else "OutputMismatch: x_ptr"
-    found = reasons(memory_store)["BLOCK=32"]
+    found = errors_by_config(memory_store)["BLOCK=32"]
     assert found is None if expected is None else found.startswith(expected)
 
 
@@ -141,14 +136,14 @@ def test_in_place_kernels_start_from_the_same_values(monkeypatch, memory_store):
     x = torch.randn(64)
     before = x.clone()
     assert tuned(kernels.doubles, x, 64) == 16
-    assert set(reasons(memory_store).values()) == {None}
+    assert set(errors_by_config(memory_store).values()) == {None}
     assert torch.equal(x, before)
 
 
 def test_all_that_can_be_measured_disagreeing_leaves_the_first(monkeypatch, memory_store):
     Executed(monkeypatch, lambda named: named["y_ptr"].fill_(named["BLOCK"]))
     assert tuned(kernels.copies, torch.zeros(64), torch.zeros(64), 64) == 16
-    found = reasons(memory_store)
+    found = errors_by_config(memory_store)
     assert found["BLOCK=16"] is None
     assert None not in (found["BLOCK=32"], found["BLOCK=64"])
 
@@ -162,7 +157,7 @@ def test_config_that_raises_only_in_the_check_is_excluded(monkeypatch, memory_st
     counted = []
     Executed(monkeypatch, effect)
     assert tuned(kernels.copies, torch.zeros(64), torch.zeros(64), 64) == 32
-    assert "invalid argument" in reasons(memory_store)["BLOCK=16"]
+    assert "invalid argument" in errors_by_config(memory_store)["BLOCK=16"]
 
 
 def test_new_config_is_compared_with_what_is_stored(monkeypatch, memory_store):
@@ -170,7 +165,7 @@ def test_new_config_is_compared_with_what_is_stored(monkeypatch, memory_store):
     Executed(monkeypatch, copying(128, how=wrong))
     tuned(kernels.copies, x, y, 64, blocks=(64, 32))
     assert tuned(kernels.copies, x, y, 64, blocks=(128, 64, 32)) == 64
-    assert reasons(memory_store)["BLOCK=128"].startswith("OutputMismatch")
+    assert errors_by_config(memory_store)["BLOCK=128"].startswith("OutputMismatch")
 
 
 def test_tolerance_of_the_user_decides(monkeypatch, memory_store):
@@ -180,7 +175,7 @@ def test_tolerance_of_the_user_decides(monkeypatch, memory_store):
     Executed(monkeypatch, copying(32, how=nearly))
     x, y = torch.ones(64), torch.zeros(64)
     tuned(kernels.copies, x, y, 64, check=(0.01, 0.0))
-    assert set(reasons(memory_store).values()) == {None}
+    assert set(errors_by_config(memory_store).values()) == {None}
 
 
 def test_every_config_failing_raises_with_every_reason(monkeypatch, memory_store):

@@ -11,6 +11,7 @@ import sample_kernels
 import torch
 import triton
 from installing import CLASSES, fast, installed, state_of_classes, triton_launches
+from sample_kernels import plain
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, KernelInterface
 
@@ -28,10 +29,6 @@ ARGS = (X, X, 100, 3)
 def never_left_installed():
     yield
     launchkit.uninstall()
-
-
-def plain():
-    return triton.jit(sample_kernels.copy.fn)
 
 
 def layered():

@@ -10,6 +10,7 @@ import sample_kernels
 import torch
 import triton
 from installing import state_of_classes
+from sample_kernels import plain
 from threads import in_threads
 
 import launchkit
@@ -34,10 +35,6 @@ def start(request):
     if request.param == "launchkit":
         return lambda kernel: lambda *args, **kw: launchkit.launch(kernel, (1,), *args, **kw)
     return lambda kernel: kernel[(1,)]
-
-
-def plain():
-    return triton.jit(sample_kernels.copy.fn)
 
 
 WARM = (X, X, 32, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -35,3 +36,9 @@ def memory_store():
     store = launchkit.MemoryStore()
     with launchkit.use_store(store):
         yield store
+
+
+@pytest.fixture
+def place():
+    """Where promises of both suites are kept: device, a dtype that is multiplied there, repeats."""
+    return SimpleNamespace(device="cuda", interpreted=False, dtype=torch.bfloat16, repeats=10)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from indexed_promises import *  # noqa: F403  the tests that the interpreter runs too
@@ -27,11 +25,6 @@ def tuned(monkeypatch):
     for name, kernel in LAUNCHKIT_KERNELS._asdict().items():
         monkeypatch.setattr(kernel, "configs", list(PINNED_CONFIGS[name]))
         monkeypatch.setattr(kernel, "cache", {})
-
-
-@pytest.fixture
-def place():
-    return SimpleNamespace(device="cuda", interpreted=False, dtype=torch.bfloat16)
 
 
 def layer(model, lengths, **kinds):

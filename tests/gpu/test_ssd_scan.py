@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,11 +28,6 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 def _one_config(monkeypatch):
     """Pin one config a kernel, so that no test measures anything."""
     pin_first_configs(monkeypatch)
-
-
-@pytest.fixture
-def place():
-    return SimpleNamespace(device="cuda", interpreted=False, dtype=torch.bfloat16)
 
 
 @pytest.fixture(params=DTYPES, ids=str)

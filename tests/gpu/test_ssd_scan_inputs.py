@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-import torch
 from ssd_cases import pin_first_configs
 from ssd_promises_inputs import *  # noqa: F403  the tests that the interpreter runs too
 
@@ -14,8 +11,3 @@ from ssd_promises_inputs import *  # noqa: F403  the tests that the interpreter 
 def _one_config(monkeypatch):
     """Pin one config a kernel, so that no test measures anything."""
     pin_first_configs(monkeypatch)
-
-
-@pytest.fixture
-def place():
-    return SimpleNamespace(device="cuda", interpreted=False, dtype=torch.bfloat16)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,11 +18,6 @@ from launchkit.benchmarks.shapes import CACHE_SHAPES
 from launchkit.kernels.state_copy.launches import precopy_align
 from launchkit.kernels.state_copy.reference import precopy_reference
 from launchkit.kernels.state_copy.shapes import copy_options, copy_shape
-
-
-@pytest.fixture
-def place():
-    return SimpleNamespace(device="cuda", interpreted=False, repeats=10)
 
 
 def real(dim_first, **sizes):

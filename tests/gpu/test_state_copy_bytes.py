@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from copy_bytes_promises import *  # noqa: F403  the tests that the interpreter runs too
@@ -12,11 +10,6 @@ from launchkit.kernels.state_copy.memcpy import batch_memcpy, batch_memcpy_kerne
 
 SIZES = 4097
 PITCH = 4096 + 64
-
-
-@pytest.fixture
-def place():
-    return SimpleNamespace(device="cuda", interpreted=False, repeats=10)
 
 
 def strips(seed):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import access_kernels as kernels
 import pytest
+import sample_kernels
 import stray_store
 import torch
 import triton
@@ -100,20 +101,13 @@ def test_input_that_does_not_fit_twice_is_kept_in_host_memory():
         torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-@triton.jit
-def _adds(x_ptr, y_ptr, n, BLOCK: tl.constexpr, WRONG: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n - WRONG
-    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + 1.0, mask=mask)
-
-
 @pytest.mark.parametrize("protect", ["auto", "copies"])
 def test_config_that_leaves_elements_out_is_excluded(memory_store, protect):
     configs = [triton.Config({"BLOCK": 64, "WRONG": wrong}, num_warps=warps)
                for wrong, warps in ((3, 1), (0, 1), (0, 2))]  # fmt: skip
     kernel = launchkit.autotuned(
         configs, ["n"], measure="graph", protect=protect, check_outputs=True
-    )(_adds)
+    )(sample_kernels.adds)
     x = torch.randn(1000, device="cuda")
     y = x + 1.0
     kernel[blocks_of](x, y, 1000)

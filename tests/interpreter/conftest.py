@@ -7,8 +7,10 @@ their own: ``TRITON_INTERPRET=1 pytest tests/interpreter``.
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from poison import poison_fresh_tensors
 
 HERE = Path(__file__).parent
@@ -33,3 +35,9 @@ def _only_interpreted():
 @pytest.fixture(autouse=True)
 def _poison_fresh_tensors(monkeypatch):
     poison_fresh_tensors(monkeypatch)
+
+
+@pytest.fixture
+def place():
+    """Where promises of both suites are kept: device, a dtype that is multiplied there, repeats."""
+    return SimpleNamespace(device="cpu", interpreted=True, dtype=torch.float32, repeats=1)

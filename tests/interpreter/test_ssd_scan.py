@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,11 +11,6 @@ from ssd_cases import check, everything, make_problem, scan
 from ssd_promises import *  # noqa: F403  the tests that a GPU runs too
 
 from launchkit.errors import UsageError
-
-
-@pytest.fixture
-def place():
-    return SimpleNamespace(device="cpu", interpreted=True, dtype=torch.float32)
 
 
 # bf16 is multiplied wrongly here.

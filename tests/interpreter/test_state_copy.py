@@ -2,13 +2,5 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import pytest
 from align_promises import *  # noqa: F403  the tests that a GPU runs too
 from state_copy_promises import *  # noqa: F403  the tests that a GPU runs too
-
-
-@pytest.fixture
-def place():
-    return SimpleNamespace(device="cpu", interpreted=True, repeats=1)

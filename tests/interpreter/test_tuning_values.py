@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import access_kernels as kernels
 import pytest
+import sample_kernels
 import torch
 import triton
-import triton.language as tl
 from executing import times
 
 import launchkit
 from launchkit.configs import identify
 from launchkit.dispatch.tuning import one_key as tuning
 from launchkit.keys import LaunchKey
-
-
-@triton.jit
-def adds(x_ptr, y_ptr, n, BLOCK: tl.constexpr, WRONG: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n - WRONG
-    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + 1.0, mask=mask)
 
 
 def tune(kernel, configs, *args, **options):
@@ -73,7 +66,7 @@ def test_sum_by_atomics_is_not_added_to(protect):
 def test_overlapping_input_and_output_are_restored(protect, shift):
     memory = values(200)
     x, y = memory[:64], memory[shift : shift + 64]
-    tune(adds, blocks(16, 32, WRONG=0), x, y, 64, protect=protect)
+    tune(sample_kernels.adds, blocks(16, 32, WRONG=0), x, y, 64, protect=protect)
     assert torch.equal(memory, values(200))
 
 
@@ -81,8 +74,8 @@ def test_overlapping_input_and_output_are_restored(protect, shift):
 def test_config_that_leaves_elements_out_is_excluded(protect):
     configs = [*blocks(16, WRONG=3), *blocks(32, 64, WRONG=0)]
     x, y = values(100), values(100, seed=1)
-    tuned = tune(adds, configs, x, y, 100, protect=protect, check_outputs=True)
+    tuned = tune(sample_kernels.adds, configs, x, y, 100, protect=protect, check_outputs=True)
     assert tuned.config is configs[1]
     assert tuned.results[0].error.startswith("OutputMismatch: y_ptr differs in 3 of 100 elements")
     assert torch.equal(y, values(100, seed=1))
-    assert tune(adds, configs, x, y, 100, protect=protect).config is configs[0]
+    assert tune(sample_kernels.adds, configs, x, y, 100, protect=protect).config is configs[0]

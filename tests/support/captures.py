@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import csv
 import gzip
 import os
 import shutil
@@ -39,3 +40,9 @@ def public_sample(*parts):
     if not _SAMPLES or not path.is_file():
         pytest.skip(f"LAUNCHKIT_SAMPLES names no folder with {'/'.join(parts)}")
     return path
+
+
+def reported(name):
+    """The rows of a report that NVIDIA's own tool made of the own export, as texts."""
+    with (DATA / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

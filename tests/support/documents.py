@@ -25,6 +25,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from launchkit import jsonio
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = {"bash", "diff", "json", "text", "toml", "yaml"}
@@ -190,3 +193,11 @@ def _in_order(text: str, pieces: list[str]) -> bool:
             return False
         at = found + len(piece)
     return len(text) - len(last) >= at and text.endswith(last)
+
+
+def result(name: str) -> dict[str, Any]:
+    """Return a result that documents quote, by its file in ``benchmarks/results``."""
+    path = ROOT / "benchmarks" / "results" / name
+    found = jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**7)
+    assert isinstance(found, dict)
+    return found

@@ -2,17 +2,12 @@
 
 import sample_kernels
 import torch
-import triton
 
 import launchkit
 from launchkit import clock
 
 X = torch.empty(128)
 NAME = "sample_kernels.copy"
-
-
-def plain():
-    return triton.jit(sample_kernels.copy.fn)
 
 
 def named(name):
@@ -39,3 +34,8 @@ def waits(duration_ns):
         return (1,)
 
     return grid
+
+
+def launches_by_row(profile):
+    """A profile's counts of launches by path of ranges, layer and kernel."""
+    return {("/".join(row.path), row.layer, row.kernel): row.launches for row in profile.rows}

@@ -50,3 +50,16 @@ def calls_helper(x_ptr, BLOCK: tl.constexpr):
 
 def configs(*blocks, **options):
     return [triton.Config({"BLOCK": block}, **options) for block in blocks]
+
+
+def plain():
+    """``copy`` as a kernel of its own, which nothing has been launched of."""
+    return triton.jit(copy.fn)
+
+
+@triton.jit
+def adds(x_ptr, y_ptr, n, BLOCK: tl.constexpr, WRONG: tl.constexpr):
+    """Store x + 1, but for the last ``WRONG`` elements."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n - WRONG
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + 1.0, mask=mask)

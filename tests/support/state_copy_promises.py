@@ -123,9 +123,7 @@ def test_requests_beyond_their_number_are_not_touched(place):
     columns = [ints(values, place.device) for values in ([1, 2, 3, 3], [0] * 4, [0] * 4)]
     states, tables = world.table, world.tables
     precopy_mamba_align_fused_kernel[(4, len(states))](
-        *columns, tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
-        states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
-        states.dim_row_counts, states.dim_row_strides, ints([0, 1, 2, 3], place.device), 2,
+        *columns, *states.with_tables(tables), ints([0, 1, 2, 3], place.device), 2,
         COPY_BLOCK_SIZE=64, CONV_STATE_DIM_FIRST=False,
     )  # fmt: skip
     assert world.holds(expected)
@@ -140,9 +138,7 @@ def test_a_grid_of_requests_by_states_by_tiles_copies_the_same(place, dim_first,
     columns = [ints(values, place.device) for values in ([1, 2, 3], [0, 1, 0], [0, 2, 1])]
     states, tables = world.table, world.tables
     precopy_mamba_align_fused_kernel[(3, len(states), tiles)](
-        *columns, tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
-        states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
-        states.dim_row_counts, states.dim_row_strides, None, 3, COPY_BLOCK_SIZE=16,
+        *columns, *states.with_tables(tables), None, 3, COPY_BLOCK_SIZE=16,
         CONV_STATE_DIM_FIRST=dim_first, HAS_IDX_MAPPING=False, TEMPORAL_TILES=tiles, **options,
     )  # fmt: skip
     assert world.holds(expected)
@@ -175,9 +171,7 @@ def test_a_kernel_of_somebody_else_copies_blocks(place, dim_first):
     expected = world.expected([StateCopy(1, 0, 2, 1)])
     states, tables = world.table, world.tables
     block_caller[(len(states),)](
-        tables.pointers, tables.stride_req, states.base_addrs, states.block_strides,
-        states.elem_sizes, states.inner_sizes, states.conv_widths, states.group_indices,
-        states.dim_row_counts, states.dim_row_strides, 1, 0, 2, 1, DIM_FIRST=dim_first,
+        *states.with_tables(tables), 1, 0, 2, 1, DIM_FIRST=dim_first,
     )  # fmt: skip
     assert world.holds(expected)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from dataclasses import replace
 
-from launchkit.configs import TunedRecord
+from launchkit.configs import TunedRecord, config_text
 from launchkit.keys import LaunchKey, encode_value
 from launchkit.store import ConfigStore, DirectoryStore, MemoryStore, Miss, document
 
@@ -57,3 +57,9 @@ def plant(store: DirectoryStore, data: bytes, record: TunedRecord = RECORD) -> p
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
+
+
+def errors_by_config(store: ConfigStore) -> dict[str, str | None]:
+    """Why each config of the one record was no winner, by its first value; None: it was timed."""
+    (record,) = store.records()
+    return {config_text(each.config).split()[0]: each.error for each in record.configs}

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
-from documents import documents, name_of
+from documents import documents, name_of, result
 
 import launchkit
-from launchkit import hostonly, jsonio, settings
+from launchkit import hostonly, settings
 from launchkit.dispatch import launch_counts
 from launchkit.dispatch import triton_seam as seam
 from launchkit.tools import bench, bench_mamba_table, commands
@@ -112,11 +112,6 @@ def test_results_folder_holds_what_its_readme_lists_and_no_more():
 
 def lines_of(whole):
     return [line.strip() for line in whole.splitlines() if line.strip()]
-
-
-def result(name):
-    path = ROOT / "benchmarks" / "results" / name
-    return jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**7)
 
 
 def launch_rows(capsys, *cases):

@@ -5,16 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from launchkit import jsonio
+from documents import result
 
 ROOT = Path(__file__).resolve().parents[2]
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-
-
-def result(name):
-    path = ROOT / "benchmarks" / "results" / name
-    return jsonio.loads(path.read_bytes(), source=path.name, limit_bytes=10**7)
 
 
 def rounded(value):

@@ -1,4 +1,4 @@
-"""What can go wrong with a case of ``launchkit bench mamba``: one error that names the case."""
+"""Whatever ends the work on a case or a model of a benchmark: one error that names it."""
 
 from __future__ import annotations
 

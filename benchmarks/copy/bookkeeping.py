@@ -41,7 +41,7 @@ class Spec:
     num_speculative_blocks: int = _DRAFTS
 
 
-class HostCase:
+class Bookkeeping:
     """One batch of requests that decode with two drafts each, at the end of a block.
 
     layers: Mamba layers of the model, all in one group. Each has a conv and a temporal state.
@@ -149,13 +149,13 @@ class HostCase:
         )  # fmt: skip
 
 
-def host_rows(layers: int, reqs: int, device: str = "cuda") -> list[TimedRow]:
+def rows(layers: int, reqs: int, device: str = "cuda") -> list[TimedRow]:
     """Return the rows of one case: labels ``op``, ``variant``, ``layers``, ``reqs``.
 
     A loop runs its op n times; times are µs per step of the whole batch. Needs a GPU, or
     host-only mode and ``device="cpu"``.
     """
-    case = HostCase(layers, reqs, device)
+    case = Bookkeeping(layers, reqs, device)
     ops: list[tuple[str, str, Callable[[], None]]] = [
         *(
             (MOVES, each, partial(case.preprocess, each, 1))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from launchkit.benchmarks.mamba import host as mamba_host
+from launchkit.benchmarks.copy import bookkeeping
 
 LAYERS, REQS = 3, 5
 
 
 @pytest.fixture
 def rows(host):
-    return mamba_host.host_rows(LAYERS, REQS, device="cpu")
+    return bookkeeping.rows(LAYERS, REQS, device="cpu")
 
 
 def launches_of(host, rows, op, variant):
@@ -29,20 +29,20 @@ def test_every_row_is_labelled_with_its_case(rows):
 def test_states_move_in_one_launch_where_all_move_and_in_none_else(host, rows):
     states = LAYERS * 2
     for variant, grid in (
-        (mamba_host.STATE_BY_STATE, (states * REQS, 1, 1)),
-        (mamba_host.BATCHED, (states * REQS, 1, 1)),
-        (mamba_host.FUSED, (states, REQS, 1)),
+        (bookkeeping.STATE_BY_STATE, (states * REQS, 1, 1)),
+        (bookkeeping.BATCHED, (states * REQS, 1, 1)),
+        (bookkeeping.FUSED, (states, REQS, 1)),
     ):
-        assert launches_of(host, rows, mamba_host.MOVES, variant) == [grid] * 2
-        assert launches_of(host, rows, mamba_host.QUIET, variant) == []
-    assert len(launches_of(host, rows, mamba_host.AFTER, mamba_host.FUSED)) == 2
-    assert launches_of(host, rows, mamba_host.STAGE, mamba_host.FUSED) == []
+        assert launches_of(host, rows, bookkeeping.MOVES, variant) == [grid] * 2
+        assert launches_of(host, rows, bookkeeping.QUIET, variant) == []
+    assert len(launches_of(host, rows, bookkeeping.AFTER, bookkeeping.FUSED)) == 2
+    assert launches_of(host, rows, bookkeeping.STAGE, bookkeeping.FUSED) == []
 
 
 def test_variants_collect_the_same_copies(host):
     collected = []
-    case = mamba_host.HostCase(LAYERS, REQS, "cpu")
-    for variant in (mamba_host.STATE_BY_STATE, mamba_host.BATCHED):
+    case = bookkeeping.Bookkeeping(LAYERS, REQS, "cpu")
+    for variant in (bookkeeping.STATE_BY_STATE, bookkeeping.BATCHED):
         case.batch.num_accepted_tokens_cpu[:] = 2
         case.preprocess(variant, 1)
         copies = case.buffers.preprocess
