@@ -120,10 +120,17 @@ def renew(
         core.clear()
         slot = core.slot(args, kwargs)
     if slot is None:
-        return launch_counts.ARGUMENTS if core.watchable else launch_counts.UNWATCHED
+        return _why_no_slot(core, args, kwargs)
     # A choice from another state of the config list must not come under this one's guard.
     plan = make_plan() if core.accepts(slot, configs) else None
     if plan is None:
         return launch_counts.NOT_KEPT
     core.insert(slot, plan)
     return launch_counts.FIRST if core.watchable else launch_counts.UNWATCHED
+
+
+def _why_no_slot(core: Core, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    if not core.watchable:
+        return launch_counts.UNWATCHED
+    unknown = core.unknown(args, kwargs)
+    return launch_counts.VALUES if unknown is None else f"{launch_counts.UNKNOWN}: {unknown}"

@@ -14,6 +14,7 @@ from threads import in_threads
 import launchkit
 from launchkit import settings
 from launchkit.dispatch import launch_counts
+from launchkit.dispatch.native import python_core as python_core_module
 
 X = torch.empty(128)
 NAME = "sample_kernels.copy"
@@ -175,11 +176,31 @@ class frozen(int):
         return super().__new__(cls, 3)
 
 
-def test_argument_of_an_unknown_type_is_a_reason():
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"n": frozen()}, "n (frozen)"),
+        ({"BLOCK": triton.language.constexpr(16)}, "BLOCK (constexpr)"),
+        ({"num_stages": frozen()}, "num_stages (frozen)"),
+    ],
+)
+def test_reason_names_the_argument_or_option_that_is_unknown(changed, named, each_core):
     kernel = plain()
+    given = {"n": 100, "stride": 3, "BLOCK": 16, **changed}
     for _ in range(2):
-        launchkit.launch(kernel, (1,), X, X, frozen(), 3, BLOCK=16)
-    assert reasons() == {launch_counts.ARGUMENTS: 2}
+        launchkit.launch(kernel, (1,), X, X, **given)
+    assert reasons() == {f"{launch_counts.UNKNOWN}: {named}": 2}
+
+
+def test_reason_names_a_positional_argument(each_core):
+    launchkit.launch(plain(), (1,), X, X, frozen(), 3, BLOCK=16)
+    assert reasons() == {f"{launch_counts.UNKNOWN}: n (frozen)": 1}
+
+
+def test_too_many_kinds_of_call_are_a_reason(monkeypatch, python_core):
+    monkeypatch.setattr(python_core_module, "MAX_BODIES", 0)
+    launch(plain(), 2, BLOCK=16)
+    assert reasons() == {launch_counts.VALUES: 2}
 
 
 def test_kernels_left_out_are_a_reason():

@@ -13,7 +13,7 @@ from launchkit.dispatch import plan as plan_module
 from launchkit.dispatch import triton_seam as seam
 from launchkit.dispatch.native import premises
 from launchkit.dispatch.native.fronts import make_front
-from launchkit.dispatch.native.guard import ParamSpec
+from launchkit.dispatch.native.guard import ParamSpec, unknown_argument
 from launchkit.dispatch.native.layout import direct_layout
 from launchkit.dispatch.plan import ConfigPin, LaunchPlan
 
@@ -41,6 +41,7 @@ class CCore:
         self._jit = jit
         self._autotuner = autotuner
         self._choose_only = choose_only
+        self._params = tuple(params)
         self._names = tuple(param.name for param in params)
         self._indices = {name: index for index, name in enumerate(self._names)}
         self.parameters = frozenset(self._names)
@@ -76,6 +77,10 @@ class CCore:
             self._arm()
         slot: bytes | None = self._core.slot(args, dict(kwargs))
         return slot
+
+    def unknown(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        """Return ``name (type)`` of an argument or option for which there is no slot, or None."""
+        return unknown_argument(self._params, self._choose_only, args, kwargs)
 
     def accepts(self, slot: bytes, configs: Any) -> bool:
         """Tell whether plans of a choice from this config list may be kept at a slot."""

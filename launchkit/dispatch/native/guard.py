@@ -117,6 +117,25 @@ def guard_parts(
     return parts
 
 
+def unknown_argument(
+    params: Sequence[ParamSpec], choose_only: bool, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str | None:
+    """Return ``name (type)`` of the first argument or option that keeps a launch from a plan, or
+    None if it is none of them by itself.
+    """
+    by_name = {param.name: param for param in params}
+    positional = [param.name for param in params if not param.keyword_only]
+    for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
+        param = by_name.get(name)
+        if param is None:
+            known = option_key({name: value}) is not None
+        else:
+            known = _value_parts(param, type(value), choose_only) is not None
+        if not known:
+            return f"{name} ({type(value).__qualname__})"
+    return None
+
+
 def _value_parts(param: ParamSpec, kind: type, choose_only: bool) -> list[GuardPart] | None:
     name = param.name
     if kind is type(None):

@@ -34,6 +34,9 @@ class Core(Protocol):
             TypeError: the arguments do not fit the kernel's signature.
         """
 
+    def unknown(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        """Return ``name (type)`` of an argument or option for which there is no slot, or None."""
+
     def accepts(self, slot: Any, configs: Any) -> bool:
         """Tell whether plans of a choice from this config list may be kept at a slot."""
 

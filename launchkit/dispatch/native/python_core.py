@@ -107,6 +107,10 @@ class PythonCore:
         key = MISS if body is None else body.key_of(*arguments)
         return None if body is None or key is MISS else (body, key)
 
+    def unknown(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        """Return ``name (type)`` of an argument or option for which there is no slot, or None."""
+        return guard.unknown_argument(self._params, self._choose_only, args, kwargs)
+
     def _body(self, types: tuple[type, ...]) -> _Body | None:
         with self._lock:
             if types not in self._bodies and len(self._bodies) < MAX_BODIES:
