@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -93,45 +94,61 @@ def serve(app: FastAPI, router: APIRouter) -> None:
     app.state.routes = [*getattr(app.state, "routes", app.router.routes), *router.routes]
 
 
+_Judge: TypeAlias = Callable[[Exception, str], Refused]
+"""What a failure means for the request of this number."""
+
+
 def install(app: FastAPI) -> None:
     """Have every failure of a request answered by an ``ErrorAnswer``."""
+    judges: dict[type[Exception], _Judge] = {
+        Refused: _itself,
+        RequestValidationError: _invalid,
+        BadDocumentError: _bad,
+        UsageError: _bad,
+        HTTPException: _unserved,
+        **dict.fromkeys(DATABASE_FAILURES, refused_by_database),
+        Exception: _broken,
+    }
+    for kind, judge in judges.items():
+        app.add_exception_handler(kind, _answering(app, judge))
 
-    def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refused)
-        return refusal(error, request_number(request))
 
-    def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return refusal(Refused("invalid", _first_problem(error)), request_number(request))
+def _answering(app: FastAPI, judge: _Judge) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
+        number = request_number(request)
+        refused = judge(error, number)
+        made = refusal(refused, number)
+        if refused.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            made.headers["Allow"] = ", ".join(_methods(app, request.url.path))
+        return made
 
-    def bad(request: Request, error: Exception) -> Response:
-        return refusal(Refused("invalid", str(error)), request_number(request))
+    return answer
 
-    def unserved(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        code = _CODES.get(error.status_code, "bad-request")
-        message = f"{error.detail}. See docs/http-api.md for what is served."
-        answer = refusal(Refused(code, message), request_number(request))
-        if code == "no-method":
-            answer.headers["Allow"] = ", ".join(_methods(app, request.url.path))
-        return answer
 
-    def database(request: Request, error: Exception) -> Response:
-        return refusal(refused_by_database(error, request_number(request)), request_number(request))
+def _itself(error: Exception, number: str) -> Refused:
+    assert isinstance(error, Refused)
+    return error
 
-    def broken(request: Request, error: Exception) -> Response:
-        _log.error("request %s failed", request_number(request), exc_info=error)
-        message = "the server failed at this request. Report it with the request's number."
-        return refusal(Refused("internal", message), request_number(request))
 
-    app.add_exception_handler(Refused, refused)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(BadDocumentError, bad)
-    app.add_exception_handler(UsageError, bad)
-    app.add_exception_handler(HTTPException, unserved)
-    for kind in DATABASE_FAILURES:
-        app.add_exception_handler(kind, database)
-    app.add_exception_handler(Exception, broken)
+def _invalid(error: Exception, number: str) -> Refused:
+    assert isinstance(error, RequestValidationError)
+    return Refused("invalid", _first_problem(error))
+
+
+def _bad(error: Exception, number: str) -> Refused:
+    return Refused("invalid", str(error))
+
+
+def _unserved(error: Exception, number: str) -> Refused:
+    assert isinstance(error, HTTPException)
+    code = _CODES.get(error.status_code, "bad-request")
+    return Refused(code, f"{error.detail}. See docs/http-api.md for what is served.")
+
+
+def _broken(error: Exception, number: str) -> Refused:
+    _log.error("request %s failed", number, exc_info=error)
+    message = "the server failed at this request. Report it with the request's number."
+    return Refused("internal", message)
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:

@@ -245,3 +245,7 @@ def imported_with(name, wanted):
 def test_every_module_is_covered_by_a_direction():
     uncovered = {name for name in MODULES if part_of(name) is None and name not in LEAVES}
     assert uncovered == {"launchkit"}
+
+
+def test_who_only_annotates_does_not_import_what_draws_tables():
+    assert imported_with("launchkit.profiling", {"rich"}) == "[]"

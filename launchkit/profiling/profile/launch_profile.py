@@ -7,16 +7,9 @@ recorder's own share in it.
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
-import shutil
 from collections.abc import Callable, Sequence
-from typing import Any
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from launchkit import clock, jsonio
 from launchkit.errors import UsageError
@@ -40,9 +33,11 @@ from launchkit.profiling.recording.calibration import Calibration
 from launchkit.profiling.recording.series import PHASES, REPLAY_PHASES
 from launchkit.profiling.recording.tally import RangeNode, Tally
 
+if TYPE_CHECKING:
+    # Imported when a table is asked for: a program that only annotates must not pay for it.
+    from rich.table import Table
+
 SCHEMA_VERSION = 2
-_WIDTH = 100
-"""Columns of the printed table where there is no terminal to ask."""
 
 
 class LaunchProfile:
@@ -249,66 +244,12 @@ class LaunchProfile:
         Below them stand the replays of planned ops, each as a whole; the medians of the phases
         stand beside them where any are known.
         """
-        rows = self.rows
-        lines: tuple[LaunchRow | OpRow, ...] = (*rows, *self.ops)
-        label = " (host-only: no driver was called)" if self.mode == "host-only" else ""
-        label = " (interpreted in Python)" if self.mode == "interpreter" else label
-        table = Table(
-            title=f"Host µs per launch{label}", title_justify="left",
-            caption=self._caption(rows), caption_justify="left",
-            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0,
-        )  # fmt: skip
-        table.add_column("range", overflow="fold")
-        table.add_column("layer", justify="right", no_wrap=True)
-        table.add_column("kernel", overflow="fold")
-        phased_rows = any(any(line.phases.values()) for line in lines)
-        for name in ("launches", "total", "median", "p10", "p90", *(PHASES if phased_rows else ())):
-            table.add_column(name, justify="right", no_wrap=True)
-        for line in lines:
-            table.add_row(*_cells(line, phased_rows))
-        return table
+        from launchkit.profiling.profile.table import launch_table
+
+        return launch_table(self, self._tally.host_only_launches)
 
     def __str__(self) -> str:
         """The table as text, for ``print(profile)``: as wide as the terminal, at least 80."""
-        width = max(80, shutil.get_terminal_size((_WIDTH, 24)).columns)
-        console = Console(file=io.StringIO(), width=width, color_system=None)
-        with console.capture() as captured:
-            console.print(self.table())
-        return captured.get().rstrip()
+        from launchkit.profiling.profile.table import as_text
 
-    def _caption(self, rows: tuple[LaunchRow, ...]) -> str:
-        parts = [f"{self.overhead_us:.2f} µs of the recorder subtracted from each launch"]
-        dropped = sum(row.dropped for row in rows)
-        failed = sum(row.failed for row in rows)
-        if failed:
-            parts.append(f"{failed} launches failed and are not counted")
-        if dropped:
-            parts.append(f"{dropped} launches beyond the sample limit are not in the percentiles")
-        if self.sample_every > 1:
-            parts.append(f"a sample: one of {self.sample_every} launches, on average")
-        if self.lost:
-            parts.append(f"{self.lost} launches could not be recorded")
-        if self.host_only:
-            parts.append(f"{self._tally.host_only_launches} launches were host-only")
-        return "; ".join(parts)
-
-
-def _cells(row: LaunchRow | OpRow, with_phases: bool) -> list[Text]:
-    if isinstance(row, OpRow):
-        what = f"{row.op}, replayed"
-    else:
-        what = row.kernel if row.op is None else f"{row.kernel} in {row.op}"
-    cells = ["/".join(row.path) or "(no range)", _shown(row.layer), what, str(row.launches)]
-    cells += map(_shown_us, (row.total_us, row.median_us, row.p10_us, row.p90_us))
-    if with_phases:
-        cells += [_shown_us(phase.median_us if phase else None) for phase in row.phases.values()]
-    # Text, for a name may hold what rich would read as markup.
-    return [Text(cell) for cell in cells]
-
-
-def _shown(value: int | None) -> str:
-    return "" if value is None else str(value)
-
-
-def _shown_us(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+        return as_text(self.table())

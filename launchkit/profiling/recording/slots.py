@@ -51,14 +51,25 @@ class SlotRecording:
         self._set_slot(None)
 
     def wrap(self, fn: LaunchFn, kernel: str) -> LaunchFn:
-        """Return ``fn`` timed as launches of ``kernel``."""
+        """Return ``fn`` timed as launches of ``kernel``, or those of them that are in the sample."""
+        timed = self._timed(fn, kernel)
+        return self._sampled(fn, timed) if self._sample_every > 1 else timed
+
+    def _sampled(self, fn: LaunchFn, timed: LaunchFn) -> LaunchFn:
+        open_ranges, drawn = self.ranges, self._drawn
+
+        def sampled(grid: object, /, *args: object, **kwargs: object) -> object:
+            # What is launched inside a launch of the sample is a part of that.
+            launch = timed if open_ranges.kernels or drawn() else fn
+            return launch(grid, *args, **kwargs)
+
+        return sampled
+
+    def _timed(self, fn: LaunchFn, kernel: str) -> LaunchFn:
         now_ns, is_host_only, open_ranges = clock.now_ns, self._is_host_only, self.ranges
-        sampled = self._sample_every > 1
         subject, add, overhead_ns = Subject(kernel, None), self._tally.add, self._overhead_ns
 
         def timed(grid: object, /, *args: object, **kwargs: object) -> object:
-            if sampled and not open_ranges.kernels and not self._drawn():
-                return fn(grid, *args, **kwargs)
             if kernel in open_ranges.kernels:  # it is part of that launch
                 return fn(grid, *args, **kwargs)
             open_ranges.kernels.append(kernel)
