@@ -246,6 +246,7 @@ class LaunchProfile:
         """
         from launchkit.profiling.profile.table import launch_table
 
+        self._tally.refresh()
         return launch_table(self, self._tally.host_only_launches)
 
     def __str__(self) -> str:

@@ -24,10 +24,11 @@ _LABELS = {
 
 def launch_table(profile: LaunchProfile, host_only_launches: int) -> Table:
     """Return what ``LaunchProfile.table`` does; some launches may have called no driver."""
-    lines: tuple[LaunchRow | OpRow, ...] = (*profile.rows, *profile.ops)
+    rows = profile.rows
+    lines: tuple[LaunchRow | OpRow, ...] = (*rows, *profile.ops)
     table = Table(
         title=f"Host µs per launch{_LABELS.get(profile.mode, '')}", title_justify="left",
-        caption=_caption(profile, host_only_launches), caption_justify="left",
+        caption=_caption(profile, rows, host_only_launches), caption_justify="left",
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0,
     )  # fmt: skip
     table.add_column("range", overflow="fold")
@@ -50,9 +51,8 @@ def as_text(table: Table) -> str:
     return captured.get().rstrip()
 
 
-def _caption(profile: LaunchProfile, host_only_launches: int) -> str:
+def _caption(profile: LaunchProfile, rows: tuple[LaunchRow, ...], host_only_launches: int) -> str:
     parts = [f"{profile.overhead_us:.2f} µs of the recorder subtracted from each launch"]
-    rows = profile.rows
     dropped = sum(row.dropped for row in rows)
     failed = sum(row.failed for row in rows)
     if failed:
