@@ -11,10 +11,28 @@ from rich.console import Console
 from rich.progress import Progress
 
 from launchkit.errors import UsageError
+from launchkit.profiling.capturing import CAPTURED
 from launchkit.tools.output_files import check_output
 
 if TYPE_CHECKING:
     from launchkit.profiling.timeline import Analysis, Timeline
+
+
+def captures_of(path: Path) -> list[Path]:
+    """Return the captures in a directory that ``launchkit profile`` made; else ``path`` itself."""
+    if not path.is_dir():
+        return [path]
+    found = [file for pattern in CAPTURED.values() for file in sorted(path.glob(pattern))]
+    return found or [path]
+
+
+def capture_of(path: Path) -> Path:
+    """Return the one capture that ``path`` is, or that is in a directory of ``launchkit profile``."""
+    found = captures_of(path)
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found)
+        raise UsageError(f"{path} has several captures. Give one of them: {names}.", path=str(path))
+    return found[0]
 
 
 def analysed(path: Path) -> Analysis:

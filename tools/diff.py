@@ -14,10 +14,12 @@ import typer
 from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import check_at_least, wide_console
-from launchkit.tools.capture_files import analysed, check_beside
+from launchkit.tools.capture_files import analysed, capture_of, check_beside
 from launchkit.tools.output_files import write
 
-Before = Annotated[Path, typer.Argument(help="A capture.")]
+Before = Annotated[
+    Path, typer.Argument(help="A capture, or a directory that launchkit profile made.")
+]
 After = Annotated[Path, typer.Argument(help="A later capture of the same.")]
 FailOver = Annotated[
     str | None,
@@ -53,6 +55,7 @@ def command(
 
     check_at_least("--limit", limit, 1)
     allowed = None if fail_over is None else _share(fail_over)
+    before, after = capture_of(before), capture_of(after)
     printed = json_output == Path("-")
     if not printed:
         check_beside(json_output, [before, after])

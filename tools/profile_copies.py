@@ -13,7 +13,12 @@ from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.profiling.timeline.counts import RowCounts
 
-Capture = Annotated[Path, typer.Argument(help="The capture; it is only read.")]
+Capture = Annotated[
+    Path,
+    typer.Argument(
+        help="The capture, or a directory that launchkit profile made; it is only read."
+    ),
+]
 Copy = Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file to write.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the counts of rows as JSON.")]

@@ -86,7 +86,7 @@ _NO_LAUNCH = {
 
 def launches(plan: Plan) -> Result:
     """Record each launch through launchkit, in every Python process of the program."""
-    result = _hooked(plan, "launches", "launches-*.json.gz")
+    result = _hooked(plan, "launches")
     if plan.dry_run:
         return result
     if result.files and not any(_launched(path) for path in result.files):
@@ -108,24 +108,25 @@ def _launched(path: Path) -> bool:
 
 def torch(plan: Plan) -> Result:
     """Trace every Python process of the program that imports torch."""
-    result = _hooked(plan, "torch", "trace-*.json.gz")
+    result = _hooked(plan, "torch")
     if not plan.dry_run and not result.files:
         result.warnings.append("no process imported torch and ended well")
     return result
 
 
-def _hooked(plan: Plan, how: Any, pattern: str) -> Result:
+def _hooked(plan: Plan, how: Any) -> Result:
     result = Result(how, [plan.program], dry_run=plan.dry_run)
     if not plan.dry_run:
         request = ProfileRequest(how, str(plan.directory))
         result.exit_code = _run(plan.program, plan, request)
-        result.files = sorted(plan.directory.glob(pattern))
+        result.files = sorted(plan.directory.glob(capturing.CAPTURED[how]))
     return result
 
 
 def nsys(plan: Plan) -> Result:
     """Capture with Nsight Systems, and export what it captured."""
-    report, export = plan.directory / "capture.nsys-rep", plan.directory / "capture.sqlite"
+    export = plan.directory / capturing.CAPTURED["nsys"]
+    report = export.with_suffix(".nsys-rep")
     options = capturing.NsysOptions(
         str(report.with_suffix("")), capture_range=plan.of_range, osrt=plan.osrt
     )
@@ -177,7 +178,7 @@ def pyspy_program() -> str:
 
 def pyspy(plan: Plan) -> Result:
     """Sample the program, and join what was seen with the ranges that its processes noted."""
-    trace, output = plan.directory / "py-spy.json", plan.directory / "samples.json.gz"
+    trace, output = plan.directory / "py-spy.json", plan.directory / capturing.CAPTURED["py-spy"]
     program = pyspy_program()
     line = capturing.pyspy_command(
         plan.program, str(trace), rate_hz=plan.rate, native=plan.native, blocking=plan.blocking,

@@ -5,6 +5,7 @@ Exit codes: 0 written, 2 bad use.
 
 from __future__ import annotations
 
+from launchkit.tools.capture_files import capture_of
 from launchkit.tools.profile_copies import AsJson, Capture, Copy, Force, check_copy, give_counts
 
 
@@ -17,5 +18,6 @@ def command(capture: Capture, output: Copy, force: Force = False, as_json: AsJso
     """
     from launchkit.profiling.timeline.copies import scrub_capture
 
+    capture = capture_of(capture)
     check_copy(capture, output, force)
     give_counts(capture, output, scrub_capture(capture, output), as_json)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from launchkit.errors import UsageError
+from launchkit.tools.capture_files import capture_of
 from launchkit.tools.profile_copies import (
     AsJson,
     Capture,
@@ -46,6 +47,7 @@ def command(
     """
     from launchkit.profiling.timeline.copies import slice_capture
 
+    capture = capture_of(capture)
     check_copy(capture, output, force)
     start_ns, end_ns = _window(capture, (start, end), of_range, number, time_ns("--margin", margin))
     counts = slice_capture(capture, output, start_ns, end_ns)

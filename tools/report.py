@@ -15,14 +15,14 @@ import typer
 from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.tools.bench_output import check_at_least, wide_console
-from launchkit.tools.capture_files import analysed_together, check_beside
+from launchkit.tools.capture_files import analysed_together, captures_of, check_beside
 from launchkit.tools.output_files import replacing, write
 
 Captures = Annotated[
     list[Path],
     typer.Argument(
         help="Exports of Nsight Systems (SQLite, or a directory of parquet or arrow files), PyTorch "
-        "traces, or profiles of launchkit."
+        "traces, profiles of launchkit, or a directory that launchkit profile made."
     ),
 ]
 JsonOut = Annotated[
@@ -72,6 +72,7 @@ def command(
     were read, used and dropped.
     """
     check_at_least("--limit", limit, 1)
+    captures = [each for path in captures for each in captures_of(path)]
     printed = json_output == Path("-")
     outputs = [None if printed else json_output, html_output, perfetto_output]
     for output in outputs:

@@ -17,6 +17,14 @@ from launchkit.profiling.names import DOMAIN
 HOOK = str(Path(__file__).with_name("hook"))
 """The folder that goes first into PYTHONPATH: its sitecustomize begins a capture."""
 
+CAPTURED = {
+    "launches": "launches-*.json.gz",
+    "nsys": "capture.sqlite",
+    "torch": "trace-*.json.gz",
+    "py-spy": "samples.json.gz",
+}
+"""What ``launchkit profile`` leaves in its directory to be reported, by mode."""
+
 USUAL_RATE_HZ = 500
 
 _NSYS_VERSION = re.compile(r"(?:version\s+)?(\d{4})\.(\d+)\.(\d+)")

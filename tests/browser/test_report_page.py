@@ -73,6 +73,18 @@ def test_plots_are_painted_in_their_colors(page) -> None:
     assert picture.get(stalled, 0) > 500
 
 
+def test_buttons_of_plots_can_be_seen_and_none_of_them_sends_a_plot_away(page) -> None:
+    buttons = page.execute_script(
+        "return [...document.querySelectorAll('#idle-0 .modebar-btn')].map(button => ({"
+        " title: button.dataset.title,"
+        " fill: getComputedStyle(button.querySelector('path')).fill}))"
+    )
+    titles = {button["title"] for button in buttons}
+    assert {"Zoom", "Pan", "Reset axes"} <= titles
+    assert not [title for title in titles if "share" in title.lower() or "cloud" in title.lower()]
+    assert {button["fill"] for button in buttons} == {"rgba(128, 128, 128, 0.6)", "rgb(27, 31, 36)"}
+
+
 def test_nothing_is_logged_and_nothing_is_asked_for(page) -> None:
     errors = [entry for entry in page.get_log("browser") if entry["level"] != "INFO"]
     assert errors == []

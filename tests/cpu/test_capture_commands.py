@@ -10,6 +10,7 @@ import sys
 import nsys_exports as made
 import pytest
 
+from launchkit.profiling.capturing import CAPTURED
 from launchkit.tools import cli
 
 PROFILE = json.dumps({"calibration": {}, "format": "launchkit-profile", "schema": 9}).encode()
@@ -112,3 +113,27 @@ def test_an_empty_trace_says_so(run, tmp_path):
     (tmp_path / "a.json").write_text('{"traceEvents": []}')
     code, text = run("report", tmp_path / "a.json")
     assert (code, "there is no range, call or GPU work" in text) == (0, True)
+
+
+@pytest.mark.parametrize("name", CAPTURED.values())
+def test_directory_that_launchkit_profile_made_stands_for_what_is_in_it(run, tmp_path, name):
+    folder = tmp_path / "captured"
+    folder.mkdir()
+    exported = made.export(folder, **LAUNCH)
+    exported.rename(folder / name.replace("*", "123"))
+    (folder / "capture.nsys-rep").write_bytes(b"\x12\x34")
+    for command, arguments in commands(folder, tmp_path).items():
+        code, text = run(*arguments)
+        assert code == 0, (command, text)
+
+
+def test_directory_with_several_captures_is_one_report_and_no_side_of_a_comparison(run, tmp_path):
+    exported = made.export(tmp_path, **LAUNCH)
+    for number in (1, 2):
+        (tmp_path / f"trace-{number}.json.gz").write_bytes(exported.read_bytes())
+    exported.unlink()
+    code, text = run("report", "--apart", tmp_path)
+    assert (code, "trace-1.json.gz · " in text, "trace-2.json.gz · " in text) == (0, True, True)
+    for command in ("diff", "scrub", "slice"):
+        code, text = run(*commands(tmp_path, tmp_path)[command])
+        assert (code, "Give one of them: trace-1.json.gz, trace-2.json.gz" in text) == (2, True)
