@@ -3,6 +3,7 @@
 LaunchkitError
 ├── UsageError            a bad argument or option, raised where it was given
 │   ├── NotAutotunedError launch_autotuned was given a kernel without configs
+│   ├── MissingManifestError  there is no file where a manifest was to be read
 │   ├── GridError         a declared grid that cannot be
 │   │   ├── GridNameError   a name in it is no parameter of the kernel
 │   │   └── GridValueError  an argument in it is no int, or a divisor is zero
@@ -68,6 +69,17 @@ class NotAutotunedError(UsageError):
             f"{kernel} has no autotune configs. Decorate it with @triton.autotune or "
             "@launchkit.autotuned, or launch it with launchkit.launch.",
             kernel=kernel,
+        )
+
+
+class MissingManifestError(UsageError, FileNotFoundError):
+    """There is no file ``manifest``, whose launches were asked for."""
+
+    def __init__(self, manifest: str) -> None:
+        super().__init__(
+            f"there is no manifest {manifest}. Record one: LAUNCHKIT_MANIFEST={manifest} launchkit "
+            "run PROGRAM, or launchkit.record_manifest in the program.",
+            manifest=manifest,
         )
 
 
@@ -264,12 +276,9 @@ class AgreementError(LaunchkitError):
     """
 
     def __init__(
-        self,
-        reason: str,
-        silent: Sequence[int] = (),
-        conflicts: Sequence[str] = (),
+        self, reason: str, silent: Sequence[int] = (), conflicts: Sequence[str] = (),
         advice: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         lines = "".join(f"\n  {conflict}" for conflict in conflicts)
         late = (
             "See what these ranks do, let every rank of the group call agree_across_ranks as often "
@@ -346,24 +355,16 @@ class ServiceError(StoreError):
     }
 
     def __init__(
-        self,
-        place: str,
-        reason: str,
-        what: str,
-        *,
-        status: int | None = None,
+        self, place: str, reason: str, what: str, *, status: int | None = None,
         retry_after_s: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         advice = self._ADVICE.get(reason, self._ADVICE["refused"])
         if status == 401:  # no token, or none that is in force
             advice = "Set LAUNCHKIT_SERVICE_TOKEN to a token that it knows."
         super().__init__(
             f"the config service {place} {what.rstrip('.')}. {advice}",
-            place=place,
-            reason=reason,
-            status=status,
-            retry_after_s=retry_after_s,
-        )
+            place=place, reason=reason, status=status, retry_after_s=retry_after_s,
+        )  # fmt: skip
         self.reason, self.status, self.retry_after_s = reason, status, retry_after_s
 
 
@@ -376,13 +377,14 @@ class BadDocumentError(StoreError):
 
     advice = "Delete it, or look at what wrote it."
 
-    def __init__(self, source: str, reason: str, newer: bool = False) -> None:
-        advice = "Upgrade launchkit to read it." if newer else self.advice
+    def __init__(
+        self, source: str, reason: str, newer: bool = False, advice: str | None = None
+    ) -> None:
+        advice = "Upgrade launchkit to read it." if newer else advice or self.advice
         reason = printable(reason)
         told = f"{printable(source)}: {reason}. {advice}"
         super().__init__(told, source=source, reason=reason, newer=newer)
-        self.reason = reason
-        self.newer = newer
+        self.reason, self.newer = reason, newer
 
 
 class BadBundleError(BadDocumentError):

@@ -260,7 +260,8 @@ def read_limited(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 def _check_readable(status: os.stat_result, source: str, limit_bytes: int) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise BadDocumentError(source, "it is not a regular file")
+        advice = "Look at what it is: a regular file is needed there."
+        raise BadDocumentError(source, "it is not a regular file", advice=advice)
     if status.st_size > limit_bytes:
         raise BadDocumentError(source, f"it has {status.st_size} bytes, more than {limit_bytes}")
 

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launchkit.dispatch.manifest.document import Manifest, read_manifest
-from launchkit.errors import UsageError
 
 ManifestPath = Annotated[
     Path,
@@ -27,18 +26,11 @@ ManifestPath = Annotated[
 def read(path: Path) -> Manifest:
     """Read a manifest, and let the modules that it names be found in the current folder, too.
 
-    Raises UsageError where there is none, BadDocumentError and OSError.
+    Raises MissingManifestError, BadDocumentError and OSError.
     """
     if not getattr(sys.flags, "safe_path", False) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    try:
-        return read_manifest(path)
-    except FileNotFoundError:
-        raise UsageError(
-            f"there is no manifest {path}. Record one: LAUNCHKIT_MANIFEST={path} launchkit run "
-            "PROGRAM, or launchkit.record_manifest in the program.",
-            manifest=str(path),
-        ) from None
+    return read_manifest(path)
 
 
 @contextlib.contextmanager

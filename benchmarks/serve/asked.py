@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from launchkit.benchmarks.serve.model import ServingModel
-from launchkit.benchmarks.serve.requests import Workload
+from launchkit.benchmarks.serve.requests import Workload, check_between
 from launchkit.benchmarks.shapes import MAMBA_SHAPES
 from launchkit.errors import UsageError
 
-LEAST_REPEATS = 3
+LEAST_REPEATS, MOST_REPEATS = 3, 1000
+MOST_LAYERS = 1024
 
 DEFAULTS = {True: ((1, 4, 16, 64, 128), 512, 32, 8), False: ((1, 4), 40, 4, 4)}
 """By whether there is a GPU: concurrency, input and output tokens, least number of requests."""
@@ -41,20 +43,19 @@ class Asked:
 
     def check(self) -> None:
         """Raise UsageError for what cannot be measured."""
-        if self.repeats < LEAST_REPEATS:
-            raise UsageError(
-                f"repeats must be at least {LEAST_REPEATS}, not {self.repeats}. Give more."
-            )
+        check_between("repeats", self.repeats, LEAST_REPEATS, MOST_REPEATS)
         unknown = [model for model in self.models if model not in MAMBA_SHAPES]
         if unknown or not self.models:
             found = f"no model named {', '.join(unknown)}" if unknown else "no model is given"
-            raise UsageError(f"{found}. There are: {', '.join(MAMBA_SHAPES)}.")
-        if self.layers is not None and self.layers < 1:
-            raise UsageError(f"layers must be at least 1, not {self.layers}. Give more.")
-        if not self.time_limit_s > 0:
-            raise UsageError(f"the time limit must be above 0 s, not {self.time_limit_s}.")
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"the seed must be from 0 to {2**32 - 1}, not {self.seed}.")
+            raise UsageError(f"{found}. Give some of: {', '.join(MAMBA_SHAPES)}.")
+        if self.layers is not None:
+            check_between("layers", self.layers, 1, MOST_LAYERS)
+        if not 0 < self.time_limit_s < math.inf:
+            raise UsageError(
+                f"the time limit must be a number of seconds above 0, not {self.time_limit_s}. Give "
+                "one, for no limit a large one."
+            )
+        check_between("the seed", self.seed, 0, 2**32 - 1)
         for cuda in (False, True):
             for workload in self.workloads(cuda):
                 workload.check()

@@ -16,6 +16,20 @@ from launchkit.errors import UsageError
 
 Tokens = npt.NDArray[np.int32]
 
+MOST_TOKENS = 2**24
+"""Of all prompts of a run together, or of all answers: a run keeps each with its time."""
+
+_MOST = {
+    "concurrency": 2**16, "requests": 10**5, "input_tokens": 10**6, "output_tokens": 10**6,
+}  # fmt: skip
+
+
+def check_between(name: str, value: int, least: int, most: int) -> None:
+    """Raise UsageError for a number that is not from ``least`` to ``most``."""
+    if not least <= value <= most:
+        advice = "Give more." if value < least else "Give less."
+        raise UsageError(f"{name} must be from {least} to {most}, not {value}. {advice}")
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -36,13 +50,18 @@ class Workload:
 
     def check(self) -> None:
         """Raise UsageError for numbers that cannot be served."""
-        for name in ("concurrency", "requests", "input_tokens", "output_tokens"):
-            value = getattr(self, name)
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}. Give more.")
+        for name, most in _MOST.items():
+            check_between(name, getattr(self, name), 1, most)
+        tokens = self.requests * max(self.input_tokens, self.output_tokens)
+        if tokens > MOST_TOKENS:
+            raise UsageError(
+                f"requests of {tokens} tokens would be drawn, more than {MOST_TOKENS}, all of which "
+                "are kept in memory. Give fewer requests or tokens."
+            )
         if self.rate is not None and not 1e-6 <= self.rate <= 1e6:
             raise UsageError(
-                f"the rate must be from 0.000001 to 1000000 arrivals per step, not {self.rate}."
+                f"the rate must be from 0.000001 to 1000000 arrivals per step, not {self.rate}. "
+                "Give such a one, or none for requests that follow each other."
             )
         if self.step_tokens < self.concurrency:
             raise UsageError(

@@ -36,7 +36,8 @@ def read(path: str | os.PathLike[str]) -> Any:
     except (OSError, ValueError) as error:
         if isinstance(error, BadDocumentError):
             raise
-        raise BadDocumentError(source, f"it cannot be opened ({error})") from None
+        advice = "Check the path and its permissions."
+        raise BadDocumentError(source, f"it cannot be opened ({error})", advice=advice) from error
     return jsonio.loads(_unpacked(source, data), source=source, limit_bytes=LIMIT_BYTES)
 
 

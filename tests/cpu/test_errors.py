@@ -21,6 +21,7 @@ MADE = [
     errors.LaunchkitError("say it", what="this"),
     errors.UsageError("say it", option="key", unknown=["a"]),
     errors.NotAutotunedError("a.kernel"),
+    errors.MissingManifestError("none.json"),
     errors.GridError("no grid", dimensions=0),
     errors.GridNameError("'K'", "K", ("M", "N")),
     errors.GridValueError("cdiv('M', 'B')", "cdiv", 0, "divides by zero"),

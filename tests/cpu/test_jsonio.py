@@ -162,7 +162,7 @@ def test_a_huge_file_is_not_read(tmp_path, monkeypatch) -> None:
 def test_a_fifo_or_directory_or_device_is_not_read(tmp_path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", tmp_path, "/dev/zero"):
-        with pytest.raises(BadDocumentError, match="not a regular file"):
+        with pytest.raises(BadDocumentError, match=r"not a regular file\. Look at what it is"):
             jsonio.read_limited(path, LIMIT)
 
 

@@ -206,7 +206,8 @@ class TestRefusals:
 
     def test_what_is_no_file_is_refused(self, tmp_path):
         for path in (tmp_path, tmp_path / "absent", "a\0b"):
-            with pytest.raises(BadDocumentError):
+            with pytest.raises(BadDocumentError) as refused:
                 LaunchProfile.load(path)
+            assert "Delete" not in str(refused.value), "where there is no profile to delete"
         with pytest.raises(UsageError, match="no profile to load"):
             LaunchProfile.load()

@@ -119,7 +119,9 @@ def test_paths_that_lead_nowhere_are_errors(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "pipe or a device" in refused(tmp_path / "pipe")
     (tmp_path / "empty").mkdir()
-    assert "without .parquet or .arrow" in refused(tmp_path / "empty")
+    nothing = refused(tmp_path / "empty")
+    assert "without .parquet or .arrow" in nothing
+    assert "launchkit profile made" in nothing
 
 
 def test_a_file_without_permission_is_an_error(tmp_path, monkeypatch):

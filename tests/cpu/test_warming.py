@@ -15,7 +15,7 @@ from launchkit.dispatch import triton_seam
 from launchkit.dispatch.manifest import warm_workers, warming
 from launchkit.dispatch.manifest.document import Manifest, dump, read_manifest
 from launchkit.dispatch.manifest.warming import WarmEntry, WarmReport
-from launchkit.errors import BadDocumentError, CaptureError, UsageError
+from launchkit.errors import BadDocumentError, CaptureError, MissingManifestError, UsageError
 
 THROUGH_TRITON = {"a function", "a tuple", "a descriptor"}
 """Launches that get no plan: Triton launches them, with what it has compiled."""
@@ -261,8 +261,10 @@ def test_bad_options_are_refused(manifest, cache_dir):
         for workers in (-1, True, 1.5, "2"):
             with pytest.raises(UsageError):
                 launchkit.warm(Manifest(), workers=workers)
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(FileNotFoundError) as missing:
             launchkit.warm(manifest)
+        assert isinstance(missing.value, MissingManifestError)
+        assert f"Record one: LAUNCHKIT_MANIFEST={manifest}" in str(missing.value)
         manifest.write_text("{}")
         with pytest.raises(BadDocumentError):
             launchkit.warm(manifest)

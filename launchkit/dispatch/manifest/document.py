@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from launchkit import jsonio
-from launchkit.errors import BadDocumentError, UsageError
+from launchkit.errors import BadDocumentError, MissingManifestError, UsageError
 from launchkit.validating import check_schema, validated
 
 SCHEMA = 1
@@ -217,10 +217,14 @@ def dump(manifest: Manifest) -> bytes:
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """Return the manifest in a file.
 
-    Raises BadDocumentError for a file that is not a valid manifest, OSError where the system
-    refuses to read it.
+    Raises MissingManifestError where there is none, BadDocumentError for a file that is not a valid
+    manifest, OSError where the system refuses to read it.
     """
-    return parse(jsonio.read_limited(path, LIMIT_BYTES), source=str(Path(path)))
+    try:
+        data = jsonio.read_limited(path, LIMIT_BYTES)
+    except FileNotFoundError as error:
+        raise MissingManifestError(str(Path(path))) from error
+    return parse(data, source=str(Path(path)))
 
 
 def why_refused(entry: Entry) -> str | None:

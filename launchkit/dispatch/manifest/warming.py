@@ -84,6 +84,7 @@ def warm(
         progress: called with each entry that is done.
 
     Raises:
+        MissingManifestError: there is no such file; a FileNotFoundError as well.
         BadDocumentError: the file is no manifest.
         UsageError: ``workers`` is no number of processes, or there is no GPU to warm for.
         CaptureError: a CUDA graph is being captured.

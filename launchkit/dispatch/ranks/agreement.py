@@ -183,6 +183,7 @@ class Agreement:
 
         Raises:
             UsageError: outside of the block.
+            MissingManifestError: there is no such file.
             BadDocumentError: it is no manifest.
             OSError: it cannot be read.
         """

@@ -37,7 +37,8 @@ class DirectoryTables:
             raise TimelineError(
                 str(path),
                 "it is a directory without .parquet or .arrow tables",
-                "Give the report's file, or the directory that nsys export -t parquetdir made.",
+                "Give the capture's file, or the directory that nsys export -t parquetdir or launchkit "
+                "profile made.",
             )
         suffixes = {file.suffix.lower() for file in self._files.values()}
         self.format: DirectoryFormat = _SUFFIXES[max(suffixes)]
