@@ -3,11 +3,11 @@
 LaunchkitError
 ├── UsageError            a bad argument or option, raised where it was given
 │   ├── NotAutotunedError launch_autotuned was given a kernel without configs
-│   ├── MissingManifestError  there is no file where a manifest was to be read
 │   ├── GridError         a declared grid that cannot be
 │   │   ├── GridNameError   a name in it is no parameter of the kernel
 │   │   └── GridValueError  an argument in it is no int, or a divisor is zero
 │   └── FrozenArgumentError a frozen handle was called with what it was not frozen for
+├── MissingManifestError  there is no file where a manifest was to be read
 ├── MixedDevicesError     the tensors of one launch are on several GPUs
 ├── CompilerError         there is no C compiler, or it could not compile
 ├── HostOnlyError         hostonly.activate cannot run here, or is already active
@@ -72,17 +72,6 @@ class NotAutotunedError(UsageError):
         )
 
 
-class MissingManifestError(UsageError, FileNotFoundError):
-    """There is no file ``manifest``, whose launches were asked for."""
-
-    def __init__(self, manifest: str) -> None:
-        super().__init__(
-            f"there is no manifest {manifest}. Record one: LAUNCHKIT_MANIFEST={manifest} launchkit "
-            "run PROGRAM, or launchkit.record_manifest in the program.",
-            manifest=manifest,
-        )
-
-
 class GridError(UsageError):
     """A grid that ``launchkit.grid`` cannot make, or that a kernel's arguments do not fit."""
 
@@ -139,6 +128,17 @@ class HostOnlyError(LaunchkitError):
 
 class CompilerError(LaunchkitError):
     """C code cannot be compiled: no compiler was found, or it failed."""
+
+
+class MissingManifestError(LaunchkitError, FileNotFoundError):
+    """There is no file ``manifest``, whose launches were asked for."""
+
+    def __init__(self, manifest: str) -> None:
+        super().__init__(
+            f"there is no manifest {manifest}. Record one: LAUNCHKIT_MANIFEST={manifest} launchkit "
+            "run PROGRAM, or launchkit.record_manifest in the program.",
+            manifest=manifest,
+        )
 
 
 class MixedDevicesError(LaunchkitError):

@@ -11,6 +11,7 @@ def rebuild(cls: type[Exception], args: tuple[Any, ...], attributes: dict[str, A
     Past ``__init__``, whose parameters are each class's own: the message is worded already.
     """
     error = cls.__new__(cls, *args)
+    error.args = args  # which an OSError leaves to __init__
     error.__dict__.update(attributes)
     return error
 

@@ -9,7 +9,7 @@ from manifests import record, session
 from typer.testing import CliRunner
 
 from launchkit.dispatch.manifest.document import Manifest, dump
-from launchkit.errors import BadDocumentError, UsageError
+from launchkit.errors import BadDocumentError, MissingManifestError, UsageError
 from launchkit.tools.cli import app
 
 
@@ -53,7 +53,7 @@ def test_what_is_not_ready_is_exit_code_1_and_named(manifest, tmp_path):
 def test_bad_use_is_an_error_that_says_what_to_do(manifest, tmp_path):
     with session(tmp_path):
         missing = run(tmp_path / "none.json").exception
-        assert isinstance(missing, UsageError)
+        assert isinstance(missing, MissingManifestError)
         assert f"LAUNCHKIT_MANIFEST={tmp_path}/none.json launchkit run" in str(missing)
         assert isinstance(run(manifest, "--workers", "-1").exception, UsageError)
         manifest.write_text("{}")
