@@ -18,6 +18,10 @@ def gpu_times_us(calls: Sequence[Callable[[], Any]], rounds: int) -> list[list[f
 
     All graphs are replayed in turn, once a round. The calls must have run before, so that
     nothing is compiled or tuned while they are captured.
+
+    Left out: launching, and the start of a graph. Not left out: waiting for memory, but every
+    replay has the same tensors, so that those which fit stay in the L2 cache; ``copy/bench.py``
+    takes sets of blocks in turn instead.
     """
     graphs = [_captured(call) for call in calls]
     event: Any = torch.cuda.Event

@@ -33,12 +33,6 @@ class MambaShape:
         """Elements of one head's state, P*N."""
         return self.headdim * self.dstate
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of one sequence's state in one layer, without padding of the cache's pages."""
-        width = 4 if self.state_dtype == "float32" else 2
-        return self.nheads * self.dim * width
-
 
 MAMBA_SHAPES: dict[str, MambaShape] = {
     shape.model: shape

@@ -61,8 +61,8 @@ def warm_chunk_scan(
     Warmed are all combinations of: with and without initial states, and such in a cache (if
     ``initial_state_cache`` is given), of one sequence and of several, with and without
     ``has_initial_state``; final states written to a cache (if ``final_states_out`` is given),
-    returned, or the states of all chunks returned; and the alignments that x, dt, B, C, z and out can take when tokens are sliced off the front of
-    the tensor or of the buffer that it is a view of.
+    returned, or the states of all chunks returned; and the alignments that x, dt, B, C, z and out
+    can take when tokens are sliced off the front of the tensor or of the buffer that it is a view of.
 
     initial_states: of the layout of those passed later; if None, dense and of the dtype of
         ``final_states_out``, else of ``state_dtype``.

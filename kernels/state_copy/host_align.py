@@ -213,7 +213,8 @@ def postprocess_mamba(
     request whose boundary is in its running column gets 1 there. One launch, or none.
 
     Raises UsageError, with nothing changed, for a request without a state column or accepted
-    tokens, for one that is not among ``requests`` or not scheduled, and for what ``collect_mamba_copy_meta`` refuses.
+    tokens, for one that is not among ``requests`` or not scheduled, and for what
+    ``collect_mamba_copy_meta`` refuses.
     """
     moves: list[Move] = []
     in_place: list[int] = []

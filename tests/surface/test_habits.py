@@ -62,6 +62,18 @@ def test_every_header_of_the_core_is_in_the_source_archive():
     assert set(re.findall(r"^include (\S+\.h)$", manifest, re.M)) == headers
 
 
+def test_every_benchmark_stands_where_its_command_says():
+    commands = {path.stem.removeprefix("bench_") for path in ROOT.glob("tools/bench_*.py")
+                if "A command." in path.read_text(encoding="utf-8").partition("\n")[0]}  # fmt: skip
+    assert len(commands) > 12
+    folder = ROOT / "benchmarks"
+    # `import` is a keyword.
+    measured = {"captures" if name == "import" else name for name in commands} | {"launch"}
+    for name in measured:
+        assert (folder / name / "bench.py").is_file() or (folder / f"{name}.py").is_file(), name
+    assert {path.parent.name for path in folder.glob("*/bench.py")} <= measured
+
+
 def hooks():
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     return [hook for repo in config["repos"] for hook in repo["hooks"]]
