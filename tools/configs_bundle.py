@@ -25,7 +25,7 @@ from launchkit.tools.configs_output import (
     wanted,
     working,
 )
-from launchkit.tools.output import AsJson, echo_json
+from launchkit.tools.output import AsJson, echo_json, numbered
 
 
 def export_configs(
@@ -63,7 +63,9 @@ def export_configs(
     if as_json:
         echo_json({"bundle": str(path), "records": len(records), "sha256": digest})
     else:
-        typer.echo(f"{printable(str(path))}: {len(records)} records, sha256 {digest[:12]}…")
+        typer.echo(
+            f"{printable(str(path))}: {numbered(len(records), 'record')}, sha256 {digest[:12]}…"
+        )
 
 
 def _export_foreign(
@@ -79,7 +81,9 @@ def _export_foreign(
                    "skipped": _problems(skipped)})  # fmt: skip
     else:
         _print_skipped(skipped)
-        typer.echo(f"{printable(str(path))}: {len(written.paths)} files of the format {name}")
+        typer.echo(
+            f"{printable(str(path))}: {numbered(len(written.paths), 'file')} of the format {name}"
+        )
     if skipped:
         finding(f"{len(skipped)} were left out.")
 

@@ -15,7 +15,7 @@ from launchkit.store.base import ConfigStore
 from launchkit.store.checking import Finding, check_pins, check_store
 from launchkit.store.staleness import STALE_POLICIES, StalePolicy
 from launchkit.tools.configs_output import StorePlace, fail, open_or_exit, show, table, working
-from launchkit.tools.output import AsJson, echo_json
+from launchkit.tools.output import AsJson, echo_json, numbered
 
 
 def check(
@@ -53,7 +53,8 @@ def check(
         if found:
             show(table("", ["finding", "place", "text"], rows_of))
         typer.echo(
-            f"{printable(opened.describe())}: {health.records} records, {len(found)} findings"
+            f"{printable(opened.describe())}: {numbered(health.records, 'record')}, "
+            f"{numbered(len(found), 'finding')}"
         )
     if found:
         raise typer.Exit(1)

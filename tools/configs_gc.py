@@ -26,7 +26,7 @@ from launchkit.tools.configs_output import (
     table,
     working,
 )
-from launchkit.tools.output import AsJson, counted, echo_json
+from launchkit.tools.output import AsJson, counted, echo_json, numbered
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _BYTES = {"": 1, "k": 1000, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
@@ -138,9 +138,10 @@ def _report(
     freed = sum(each.size_bytes for each in found.waste) if removal is None else removal.freed_bytes
     count = len(found.waste) if removal is None else len(removal.removed)
     verb = "would be removed (--yes removes)" if removal is None else "removed"
-    files = "".join(f", {number} files {reason}" for reason, number in reasons.items())
+    files = "".join(f", {numbered(number, 'file')} {reason}" for reason, number in reasons.items())
     typer.echo(
-        f"{printable(directory.describe())}: {found.records} records, {found.total_bytes} bytes; "
+        f"{printable(directory.describe())}: {numbered(found.records, 'record')}, "
+        f"{found.total_bytes} bytes; "
         f"{count} {verb}, {freed} bytes{files}"
     )
 

@@ -26,7 +26,7 @@ from launchkit.tools.configs_output import (
     won_cell,
     working,
 )
-from launchkit.tools.output import AsJson, counted, echo_json
+from launchkit.tools.output import AsJson, counted, echo_json, numbered
 
 PolicyName = Annotated[
     str,
@@ -101,13 +101,16 @@ def report(
     for gap in gaps:
         typer.echo(f"such files do not tell: {gap}", err=True)
     if merging.refused:
-        finding(f"{len(merging.conflicts)} conflicts: nothing was written. Choose another policy.")
+        conflicts = numbered(len(merging.conflicts), "conflict")
+        finding(f"{conflicts}: nothing was written. Choose another policy.")
     if merging.unwritten:
-        finding(f"{len(merging.unwritten)} records could not be stored; see the warning.")
+        records = numbered(len(merging.unwritten), "record")
+        finding(f"{records} could not be stored; see the warning.")
     if merging.undecided:
-        finding(f"{len(merging.undecided)} conflicts were not decided: the target's choice stays.")
+        conflicts = numbered(len(merging.undecided), "conflict")
+        finding(f"{conflicts} left undecided: the target's choice stays.")
     if unreadable:
-        finding(f"{len(unreadable)} parts could not be read, and were left out.")
+        finding(f"{numbered(len(unreadable), 'part')} left out, which could not be read.")
 
 
 def _as_json(
@@ -142,11 +145,13 @@ def _print_report(
         typer.echo(f"left out: {printable(place)}: {printable(problem)}")
     count = merging.outcomes
     taken, kept = count["added"] + count["replaced"], count["kept"] + count["extended"]
-    idle = " (nothing was written)" if dry_run or merging.refused else ""
+    idle = f" ({len(merging.unwritten)} of them not stored)" if merging.unwritten else ""
+    if dry_run or merging.refused:
+        idle = " (nothing was written)"
     typer.echo(
         f"{taken} taken ({count['added']} added, {count['replaced']} replaced), {kept} kept "
         f"({count['extended']} with more results), {count['same']} the same; "
-        f"{len(merging.conflicts)} conflicts, policy {merging.policy}{idle}"
+        f"{numbered(len(merging.conflicts), 'conflict')}, policy {merging.policy}{idle}"
     )
     typer.echo(f"into the {printable(target.describe())}")
 

@@ -23,7 +23,7 @@ from launchkit.tools.configs_output import (
     wanted,
     working,
 )
-from launchkit.tools.output import AsJson, echo_json
+from launchkit.tools.output import AsJson, echo_json, numbered
 
 
 def pin(
@@ -78,4 +78,6 @@ def _write(lock: Path, pinned: list[TunedRecord], before: list[TunedRecord], as_
         return
     print_diff(difference)
     state = "written" if changed else "up to date"
-    typer.echo(f"{printable(str(lock))}: {len(pinned)} pins, sha256 {digest[:12]}…, {state}")
+    typer.echo(
+        f"{printable(str(lock))}: {numbered(len(pinned), 'pin')}, sha256 {digest[:12]}…, {state}"
+    )

@@ -25,7 +25,7 @@ from launchkit.tools.configs_output import (
     wanted,
     working,
 )
-from launchkit.tools.output import AsJson, echo_json
+from launchkit.tools.output import AsJson, echo_json, numbered
 
 if TYPE_CHECKING:
     from launchkit.service.client.store import ServiceStore
@@ -91,7 +91,9 @@ def pull(
                 found, unsigned = source.snapshot(snapshot), 0
     except ServiceError as error:
         fail(str(error))
-    left_out = [(source.url, f"{unsigned} records, not signed with this LAUNCHKIT_SERVICE_KEY")]
+    left_out = [
+        (source.url, f"{numbered(unsigned, 'record')}, not signed with this LAUNCHKIT_SERVICE_KEY")
+    ]
     merging = merge_records_into(target, wanted(found, kernel, device), policy, dry_run)
     report(merging, target, left_out if unsigned else [], dry_run, as_json)
 

@@ -17,7 +17,7 @@ from launchkit import settings
 from launchkit.printing import printable
 from launchkit.tools import doctor_captures, doctor_checks, doctor_environment
 from launchkit.tools.doctor_check import FINDING, Check
-from launchkit.tools.output import AsJson, echo_json, print_text
+from launchkit.tools.output import AsJson, echo_json, numbered, print_text
 
 _STYLES = {"ok": "green", "note": "yellow", FINDING: "red"}
 
@@ -84,4 +84,4 @@ def show(checks: Sequence[Check], document: dict[str, Any]) -> None:
     for each in set_ones:
         print_text(console, printable(f"{each['name']}={each['text']}"))
     found = document["findings"]
-    console.print(f"{found} finding{'' if found == 1 else 's'}", style="red" if found else "green")
+    console.print(numbered(found, "finding"), style="red" if found else "green")

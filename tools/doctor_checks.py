@@ -16,6 +16,7 @@ import launchkit
 from launchkit.errors import HostOnlyError
 from launchkit.store import StoreHealth, open_store
 from launchkit.tools.doctor_check import FINDING, NOTE, OK, Check, guarded
+from launchkit.tools.output import numbered
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 _BUILD_CORE = (
@@ -111,7 +112,7 @@ def _store() -> Iterator[Check]:
 
 
 def _layer(health: StoreHealth) -> Check:
-    found = [f"{health.place}: {health.records} records"]
+    found = [f"{health.place}: {numbered(health.records, 'record')}"]
     if health.set_aside:
         found.append(f"{health.set_aside} broken documents set aside")
     says = ", ".join(found) + "."

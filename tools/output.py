@@ -34,6 +34,11 @@ def print_text(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False)
 
 
+def numbered(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 record``, ``2 records``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def counts() -> Progress:
     """Return progress bars on standard error, if it is a terminal, of how many are done."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()

@@ -98,7 +98,7 @@ def test_conflicts_that_no_policy_can_decide_are_exit_1(tmp_path) -> None:
     result = run("merge", theirs, "--into", ours)
     assert result.exit_code == 1
     assert "never compared" in result.stdout
-    assert "1 conflicts were not decided" in result.stderr
+    assert "1 conflict left undecided" in result.stderr
 
 
 def test_unreadable_documents_are_left_out_and_told(stores) -> None:
@@ -109,6 +109,17 @@ def test_unreadable_documents_are_left_out_and_told(stores) -> None:
     assert [each["place"] for each in found["unreadable"]] == [str(broken)]
     assert found["replaced"] == 1
     assert broken.read_bytes() == b"{ broken"
+
+
+def test_what_could_not_be_stored_is_in_the_summary(tmp_path) -> None:
+    ours = filled(tmp_path / "a", one(1, 1, 5.0)).path
+    file_of(DirectoryStore(ours), one(1, 1, 5.0)).write_bytes(b'{"schema": 99}')
+    theirs = filled(tmp_path / "b", one(1, 2, 4.0), one(2, 2, 4.0)).path
+    result = run("merge", theirs, "--into", ours)
+    assert result.exit_code == 1
+    assert "2 taken" in result.stdout
+    assert "(1 of them not stored)" in result.stdout
+    assert "1 record could not be stored" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["x.bundle", "x.bundle.gz", "deep/er/x"])
