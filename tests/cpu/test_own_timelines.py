@@ -86,7 +86,7 @@ class TestEachCore:
 
 def test_the_report_says_what_recording_took(tmp_path):
     from launchkit.profiling.report.document import report_document
-    from launchkit.profiling.report.views import recorder_line
+    from launchkit.profiling.report.lines import recorder_line
 
     recorded(tmp_path / "p.json")
     line = recorder_line(report_document(analyse(read_timeline(tmp_path / "p.json"))))

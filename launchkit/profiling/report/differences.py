@@ -12,7 +12,8 @@ from rich.text import Text
 
 from launchkit.printing import printable
 from launchkit.profiling.report.document import rows_of, source_object
-from launchkit.profiling.report.views import microseconds, row_lines, titled
+from launchkit.profiling.report.lines import row_lines
+from launchkit.profiling.report.views import microseconds, titled
 from launchkit.profiling.timeline.analysis.analysis import Analysis
 from launchkit.profiling.timeline.analysis.comparing import Comparison
 

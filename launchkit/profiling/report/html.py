@@ -13,6 +13,13 @@ from typing import Any
 from launchkit import jsonio
 from launchkit.errors import MissingExtraError
 from launchkit.profiling.report.advice import help_lines
+from launchkit.profiling.report.lines import (
+    device_lines,
+    headline,
+    latency_line,
+    recorder_line,
+    row_lines,
+)
 from launchkit.profiling.report.plots import figures
 from launchkit.profiling.report.views import (
     VIEWS,
@@ -20,11 +27,6 @@ from launchkit.profiling.report.views import (
     Document,
     Row,
     View,
-    device_lines,
-    headline,
-    latency_line,
-    recorder_line,
-    row_lines,
 )
 
 _TEMPLATE = "report.html.j2"

@@ -12,16 +12,18 @@ from rich.text import Text
 
 from launchkit.printing import printable
 from launchkit.profiling.report.advice import caveat_lines, help_lines, reason_lines
-from launchkit.profiling.report.views import (
-    VIEWS,
-    Column,
-    Document,
-    View,
+from launchkit.profiling.report.lines import (
     device_lines,
     headline,
     latency_line,
     recorder_line,
     row_lines,
+)
+from launchkit.profiling.report.views import (
+    VIEWS,
+    Column,
+    Document,
+    View,
 )
 
 

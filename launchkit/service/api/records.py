@@ -162,7 +162,11 @@ def _answer(answer: Stored | MissedFor) -> bytes:
 
 def _missed(reason: MissedFor) -> Refused:
     if reason == "toolchain":
-        return Refused("toolchain", "there are records of this key for other versions of Triton.")
+        return Refused(
+            "toolchain",
+            "there are records of this key for other versions of Triton. "
+            "Tune it with this one, or ask without toolchain.",
+        )
     return Refused("absent", "there is no record of this key. Tune it, and PUT what was found.")
 
 

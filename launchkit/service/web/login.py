@@ -55,7 +55,7 @@ def asset(version: str, name: str) -> Response:
     try:
         data, digest = static(name)
     except KeyError:
-        raise Refused("no-path", "there is no such file.") from None
+        raise Refused("no-path", "there is no such file. Load the page again.") from None
     lasts = "public, max-age=31536000, immutable" if version == digest else "no-cache"
     return Response(data, headers={"Cache-Control": lasts}, media_type=MEDIA[name])
 

@@ -8,8 +8,9 @@ that captures of two machines can be compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -69,14 +70,13 @@ def compare(
     _check(fail_over, resamples, confidence)
     calibration, calibrated = _calibration(before, after)
     unknown_ns = _uncertainty_ns(before, after)
+    ratios = partial(median_ratios, resamples=resamples, confidence=confidence, seed=seed)
     rows = pl.concat(
         [
-            _table("ranges", _ranges(before, 1.0), _ranges(after, calibration), METRICS,
-                   resamples, confidence, seed),
-            _table("kernels", _kernels(before), _kernels(after), ("gpu_ns",),
-                   resamples, confidence, seed),
+            _table("ranges", _ranges(before, 1.0), _ranges(after, calibration), METRICS, ratios),
+            _table("kernels", _kernels(before), _kernels(after), ("gpu_ns",), ratios),
         ]
-    )  # fmt: skip
+    )
     rows = rows.with_columns(_known(unknown_ns))
     over = rows.clear() if fail_over is None else rows.filter(_is_over(fail_over))
     return Comparison(rows, over, calibration, calibrated)
@@ -152,17 +152,16 @@ def _kernels(analysis: Analysis) -> pl.DataFrame:
 
 def _table(
     table: str, before: pl.DataFrame, after: pl.DataFrame, metrics: tuple[str, ...],
-    resamples: int, confidence: float, seed: int,
+    ratios: Callable[..., pl.DataFrame],
 ) -> pl.DataFrame:  # fmt: skip
+    """Return the rows of one table; ``ratios`` is ``median_ratios`` as it was asked for."""
     keys = pl.concat([each.select("name", "domain") for each in (before, after)]).unique()
     keys = keys.sort("domain", "name").with_row_index("key")
     one, other = (
         each.join(keys, on=["name", "domain"], how="left", nulls_equal=True)
         for each in (before, after)
     )
-    intervals = median_ratios(
-        one, other, "key", metrics, resamples=resamples, confidence=confidence, seed=seed
-    )
+    intervals = ratios(one, other, "key", metrics)
     rows = _medians(one, metrics, "before").join(
         _medians(other, metrics, "after"), on=["key", "metric"], how="full", coalesce=True
     )
