@@ -281,6 +281,21 @@ def check_all(
     return results
 
 
+def interpreters(asked: list[str]) -> list[str]:
+    """Return where the interpreters are, each once; none if one that was asked for is not there."""
+    found = [shutil.which(name) for name in asked or PYTHONS]
+    if asked and None in found:
+        return []
+    # Commands run elsewhere: a path from here would lead to nothing there.
+    return list(dict.fromkeys(str(Path(place).absolute()) for place in found if place))
+
+
+def takes_a_release(dist: Path) -> bool:
+    """Tell whether what is built would stand alone in a directory, which need not be there."""
+    built = any(dist.glob("*.tar.gz")) or any(dist.glob("*.whl"))
+    return not built and (dist.is_dir() or not dist.exists())
+
+
 def main() -> int:
     """Check a release; see the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -288,16 +303,18 @@ def main() -> int:
     parser.add_argument("--torch-present", action="store_true", help="Install no torch.")
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
     options = parser.parse_args()
-    pythons = options.pythons or [name for name in PYTHONS if shutil.which(name)]
-    if not pythons or not all(map(shutil.which, pythons)):
+    pythons = interpreters(options.pythons)
+    if not pythons:
         parser.error("not every interpreter was found; give some that are there")
+    if options.dist and not takes_a_release(options.dist):
+        parser.error(f"{options.dist} is no directory, or has another release; give a new one")
     with tempfile.TemporaryDirectory(prefix="launchkit-release-") as work:
         dist = options.dist.resolve() if options.dist else Path(work) / "dist"
         dist.mkdir(parents=True, exist_ok=True)
         try:
             runner, install = Runner(Path(work)), not options.torch_present
             results = check_all(runner, pythons, dist, install_torch=install)
-        except CheckFailedError as error:
+        except (CheckFailedError, OSError, subprocess.CalledProcessError) as error:
             results = {"build": f"FAILED: {error}"}
     print("\n".join(f"{name}: {result}" for name, result in results.items()))
     return int(any(result.startswith("FAILED") for result in results.values()))

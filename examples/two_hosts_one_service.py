@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -90,6 +91,7 @@ def main() -> int:
     if find_spec("fastapi") is None:
         print("The service needs: pip install 'launchkit-triton[service]'", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and no server is left behind
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         command = [sys.executable, "-m", "launchkit", "serve", "--port", "0", "--quiet", "--json"]
         # Writing without a token is for a machine of one's own: see launchkit serve token create.

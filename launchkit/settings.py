@@ -44,11 +44,12 @@ class ProfileRequest:
 
 
 def _text(name: str) -> str | None:
-    return os.environ.get(name) or None
+    text = os.environ.get(name, "")
+    return text if text.strip() else None
 
 
 def _flag(name: str, default: str = "0") -> bool:
-    text = (os.environ.get(name) or default).strip().lower()
+    text = (os.environ.get(name, "").strip() or default).lower()
     if text not in _TRUE | _FALSE:
         raise UsageError(f"{name}={text!r} is neither on nor off. Set it to 1 or 0.", name=name)
     return text in _TRUE
@@ -113,7 +114,7 @@ def _secret(least: int) -> Callable[[str], str | None]:
 
 
 def _profile(name: str) -> ProfileRequest | None:
-    text = os.environ.get(name, "")
+    text = _text(name) or ""
     found = _PROFILE.fullmatch(text)
     if text and found is None:
         raise UsageError(

@@ -105,14 +105,25 @@ def findings(baseline: dict[str, Any], now: dict[str, Any], most: float = MOST) 
         found.append(f"{now['through_triton']} launches through Triton")
     for mode, ratio in now["times_floor"].items():
         allowed = most * baseline["times_floor"].get(mode, ratio)
-        if ratio > allowed:
+        if not ratio <= allowed:  # nor is NaN a limit
             found.append(f"a launch takes {ratio} floors, not at most {allowed:.1f}")
+    return found
+
+
+def committed() -> dict[str, Any]:
+    """Return baseline.json, or end with what to do where it is missing or broken."""
+    try:
+        found: dict[str, Any] = json.loads(BASELINE.read_text())
+        counted, timed = found["launches"].values(), found["times_floor"].values()
+        sum([*counted, found["through_triton"], *timed])  # all that is compared is numbers
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        sys.exit(f"{BASELINE}: {error!r}. Take it from git, or delete it and use --update.")
     return found
 
 
 def test_a_step_costs_no_more_than_the_baseline() -> None:
     """Fails when a change makes a step launch more, launch slower, or leave the fast path."""
-    baseline = json.loads(BASELINE.read_text())
+    baseline = committed()
     for _ in range(3):  # what a neighbour of the machine does is gone the next time
         found = findings(baseline, measure(step))
         if not found:
@@ -126,20 +137,21 @@ def main() -> int:
     options.add_argument("--update", action="store_true", help="write baseline.json anew")
     options.add_argument("--most", type=float, default=MOST, help="times the baseline's host time")
     given = options.parse_args()
+    baseline = {"times_floor": {}} if given.update and not BASELINE.exists() else committed()
     ours, careless = measure(step), measure(careless_step)
-    baseline = json.loads(BASELINE.read_text()) if BASELINE.exists() else ours
     if given.update:
         baseline = {**ours, "times_floor": {**baseline["times_floor"], **ours["times_floor"]}}
-        BASELINE.write_text(json.dumps(baseline, indent=2, sort_keys=True) + "\n")
+        try:
+            BASELINE.write_text(json.dumps(baseline, indent=2, sort_keys=True) + "\n")
+        except OSError as error:
+            sys.exit(f"the baseline was not written: {error}. Make its folder writable.")
     table = Table("", "launches", "through Triton", "a launch in floors", "verdict")
     for name, row in (("baseline", baseline), ("the step", ours), ("careless change", careless)):
         launches = [f"{kernel} {count}" for kernel, count in sorted(row["launches"].items())]
         floors = [f"{ratio} ({mode})" for mode, ratio in row["times_floor"].items()]
         found = "\n".join(findings(baseline, row, given.most))
-        verdict = "" if row is baseline else found or "passes"
-        table.add_row(
-            name, ", ".join(launches), str(row["through_triton"]), "\n".join(floors), verdict
-        )
+        cells = ", ".join(launches), str(row["through_triton"]), "\n".join(floors)
+        table.add_row(name, *cells, "" if row is baseline else found or "passes")
     Console(width=110).print(table)
     return 1 if findings(baseline, ours, given.most) else 0
 

@@ -201,10 +201,20 @@ def text() -> str:
     return "\n".join(lines()) + "\n"
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--update"]:
+def main(wanted: list[str]) -> None:
+    """Print, compare or write the surface; exit code 1 where it differs, 2 for bad use."""
+    if wanted not in ([], ["--check"], ["--update"]):
+        sys.stderr.write(f"unknown: {' '.join(wanted)}. Give --check, --update or nothing.\n")
+        sys.exit(2)
+    if wanted == ["--check"] and not COMMITTED.is_file():
+        sys.exit(f"{COMMITTED} is missing. Take it from git, or write it with --update.")
+    if wanted == ["--update"]:
         COMMITTED.write_text(text(), encoding="utf-8")
-    elif sys.argv[1:] == ["--check"]:
+    elif wanted == ["--check"]:
         sys.exit(text() != COMMITTED.read_text(encoding="utf-8"))
     else:
         sys.stdout.write(text())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
