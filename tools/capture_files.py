@@ -75,9 +75,15 @@ def read_capture(path: Path) -> Timeline:
 def check_beside(output: Path | None, captures: Sequence[Path]) -> None:
     """Refuse an output that cannot be written, or that is one of the captures."""
     for capture in captures:
-        if output is not None and output.exists() and capture.exists() and output.samefile(capture):
-            raise UsageError(
-                f"{output} is the capture itself, which is never written to. Give another file.",
-                output=str(output),
-            )
+        if output is not None:
+            refuse_capture(output, capture)
     check_output(output)
+
+
+def refuse_capture(output: Path, capture: Path) -> None:
+    """Refuse an output that is the capture, by whatever name."""
+    if output.exists() and capture.exists() and output.samefile(capture):
+        raise UsageError(
+            f"{output} is the capture itself, which is never written to. Give another file.",
+            output=str(output),
+        )

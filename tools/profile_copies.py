@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from launchkit import jsonio
 from launchkit.errors import UsageError
 from launchkit.profiling.timeline.counts import RowCounts
+from launchkit.tools.capture_files import refuse_capture
+from launchkit.tools.output import echo_json
 
 Capture = Annotated[
     Path,
@@ -31,11 +32,7 @@ def check_copy(capture: Path, output: Path, force: bool) -> None:
     """Refuse an output that exists, unless it may be replaced, and never the capture itself."""
     if not capture.exists():
         raise UsageError(f"there is no {capture}. Give a capture.", capture=str(capture))
-    if output.exists() and output.samefile(capture):
-        raise UsageError(
-            f"{output} is the capture itself, which is never written to. Give another file.",
-            output=str(output),
-        )
+    refuse_capture(output, capture)
     if output.exists() and not force:
         raise UsageError(
             f"{output} exists. Give another file, or --force to replace it.", output=str(output)
@@ -63,7 +60,7 @@ def give_counts(capture: Path, output: Path, counts: RowCounts, as_json: bool, *
             "rows": counts.to_dict(),
             **more,
         }
-        typer.echo(jsonio.dumps(document), nl=False)
+        echo_json(document)
         return
     console = Console(highlight=False)
     for sentence in counts.sentences():

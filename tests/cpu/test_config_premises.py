@@ -9,6 +9,7 @@ import pytest
 import sample_kernels
 import torch
 import triton
+from benching import kernel_by_device
 from launching import counted_runs, outcome, plans
 
 import launchkit
@@ -103,16 +104,7 @@ def test_two_unlike_devices_choose_a_config_each(measuring, monkeypatch):
         return replace(identity(device), name=f"device {device}")
 
     monkeypatch.setattr(seam, "device_identity", named)
-    times = {0: {16: 1.0, 32: 2.0}, 1: {16: 2.0, 32: 1.0}}
-
-    def do_bench(call, quantiles):
-        call()
-        launch = hostonly.launches()[-1]
-        return [times[launch.device][launch.grid[0]]] * 3
-
-    kernel = launchkit.autotuned(sample_kernels.configs(16, 32), ["n"], do_bench=do_bench)(
-        sample_kernels.copy
-    )
+    kernel = kernel_by_device()
     for _ in range(2):
         for device, block in ((0, 16), (1, 32)):
             hostonly.set_device(device)

@@ -9,6 +9,7 @@ import pytest
 import sample_kernels
 import torch
 import triton
+from benching import kernel_by_device
 from launching import counted_runs, triton_launch
 
 import launchkit
@@ -152,16 +153,7 @@ def test_device_is_the_old_one_after_an_error(on):
 
 
 def test_config_is_tuned_on_the_device_of_the_tensors(on, measuring):
-    times = {0: {16: 1.0, 32: 2.0}, 1: {16: 2.0, 32: 1.0}}
-
-    def do_bench(call, quantiles):
-        call()
-        launch = hostonly.launches()[-1]
-        return [times[launch.device][launch.grid[0]]] * 3
-
-    kernel = launchkit.autotuned(sample_kernels.configs(16, 32), ["n"], do_bench=do_bench)(
-        sample_kernels.copy
-    )
+    kernel = kernel_by_device()
     for n, device, block in ((64, 1, 32), (64, 1, 32), (48, 0, 16)):
         kernel[lambda meta: (meta["BLOCK"],)](on(device), on(device), n, 1)
         last = hostonly.launches()[-1]

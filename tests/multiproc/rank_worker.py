@@ -11,7 +11,6 @@ import logging
 import os
 import pathlib
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from store_worker import fork
 
 import launchkit
 from launchkit import hostonly
+from launchkit.benchmarks.host import free_port
 from launchkit.dispatch import triton_seam
 from launchkit.errors import AgreementError
 
@@ -89,9 +89,7 @@ def played(root: pathlib.Path, wanted: str) -> list[Any]:
     (root / "rendezvous").unlink(missing_ok=True)
     init = f"file://{root}/rendezvous"
     if kind:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            init = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        init = f"tcp://127.0.0.1:{free_port()}"
     return play(root, globals()[name], int(count), init)
 
 

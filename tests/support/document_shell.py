@@ -12,8 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from document_site import PORT, free_port, write_commands, write_entry_points
+from document_site import PORT, write_commands, write_entry_points
 from document_starter import Starter
+
+from launchkit.benchmarks.host import free_port
 
 LIMIT_S = 180
 

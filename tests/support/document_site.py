@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -34,13 +33,6 @@ except urllib.error.HTTPError as error:
 sys.stdout.write(answer.read().decode())
 """
 _PYTHON = '#!/bin/sh\nexec "{python}" "$@"\n'
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 def write_commands(folder: Path, port: int, starter: Starter | None) -> None:
