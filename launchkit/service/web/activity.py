@@ -16,8 +16,7 @@ from launchkit.service.protocol import SnapshotRequest
 from launchkit.service.queries_activity import Entries
 from launchkit.service.refused import Refused
 from launchkit.service.web import pages, session
-from launchkit.service.web.pages import Words
-from launchkit.service.web.views import as_file, show
+from launchkit.service.web.pages import Words, as_file, show
 
 router = pages.router()
 

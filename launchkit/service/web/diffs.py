@@ -16,8 +16,7 @@ from launchkit.service.api.parameters import NamespaceName
 from launchkit.service.context import service
 from launchkit.service.refused import Refused
 from launchkit.service.web import pages, session
-from launchkit.service.web.pages import Device, Words
-from launchkit.service.web.views import as_file, show
+from launchkit.service.web.pages import Device, Words, as_file, show
 from launchkit.store import bundle, pins
 from launchkit.store.comparing import StoreDiff, compare
 

@@ -1,4 +1,4 @@
-"""How pages answer: few at a time, and failures as pages too. Of the service's page."""
+"""How pages answer: in one transaction, few at a time; failures as pages too. Of the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from launchkit.errors import BadDocumentError, UsageError
-from launchkit.service import protocol
+from launchkit.service import protocol, spaces
 from launchkit.service.answers import refused_by_database, request_number
 from launchkit.service.context import service
 from launchkit.service.refused import Refused
@@ -54,6 +54,27 @@ class PageRoute(APIRoute):
 def router() -> APIRouter:
     """Return a router of pages, which stand in no OpenAPI document."""
     return APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+def show(request: Request, namespace: str, template: str, read: Any, **values: Any) -> Response:
+    """Return a page of a namespace, of what ``read`` finds in one transaction. Raises Refused."""
+    visitor, here = session.reader(request, namespace), service(request)
+    with here.database.streaming() as connection:
+        spaces.require(connection, namespace)
+        found = read(connection)
+        now_ms = here.database.now_ms(connection)
+    where: dict[str, Any] = {"space": namespace, "now_ms": now_ms, "path": request.url.path}
+    return page(template, visitor, **where, **values, **found)
+
+
+def as_file(data: bytes, name: str, media: str) -> Response:
+    """Return a file to save."""
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    return Response(data, headers=headers, media_type=media)
 
 
 def _refusal(request: Request, error: Exception) -> Refused:

@@ -14,7 +14,7 @@ from launchkit.service.context import service
 from launchkit.service.queries import Order, StoredRow, Wanted
 from launchkit.service.refused import Refused
 from launchkit.service.web import pages, plots, session
-from launchkit.service.web.pages import Device, Words
+from launchkit.service.web.pages import Device, Words, as_file, show
 from launchkit.service.web.rendering import page
 from launchkit.store import document
 
@@ -161,24 +161,3 @@ def pick(
         if toolchain in ("", stored.row.toolchain):
             return stored, several
     raise Refused("absent", "there is no such record. Search for its kernel or its key.")
-
-
-def show(request: Request, namespace: str, template: str, read: Any, **values: Any) -> Response:
-    """Return a page of a namespace, of what ``read`` finds in one transaction. Raises Refused."""
-    visitor, here = session.reader(request, namespace), service(request)
-    with here.database.streaming() as connection:
-        spaces.require(connection, namespace)
-        found = read(connection)
-        now_ms = here.database.now_ms(connection)
-    where: dict[str, Any] = {"space": namespace, "now_ms": now_ms, "path": request.url.path}
-    return page(template, visitor, **where, **values, **found)
-
-
-def as_file(data: bytes, name: str, media: str) -> Response:
-    """Return a file to save."""
-    headers = {
-        "Content-Disposition": f'attachment; filename="{name}"',
-        "Cache-Control": "no-store",
-        "Content-Security-Policy": "default-src 'none'; sandbox",
-    }
-    return Response(data, headers=headers, media_type=media)
