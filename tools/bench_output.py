@@ -16,6 +16,7 @@ from rich.table import Table
 
 from launchkit import jsonio, settings
 from launchkit.errors import UsageError
+from launchkit.tools import extras
 from launchkit.tools.output_files import replace_file, write
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")]
@@ -32,20 +33,16 @@ _WIDTH = 80
 def benchmark(module: str) -> Any:
     """Import and return a module of ``launchkit.benchmarks``.
 
-    Late: torch takes seconds, and other commands do not need it. Raises UsageError where
+    Late: torch takes seconds, and other commands do not need it. Raises MissingExtraError where
     something that it needs is not installed.
     """
     try:
         return importlib.import_module(f"launchkit.benchmarks.{module}")
     except ModuleNotFoundError as error:
-        if error.name == "einops":
-            raise UsageError(
-                "the benchmark compares with wrappers that use einops, which is not installed. "
-                "Install launchkit-triton[torch,bench]."
-            ) from error
-        raise UsageError(
-            f"the benchmark needs torch and Triton: {error}. Install launchkit-triton[torch]."
-        ) from error
+        told = extras.missing(error)
+        if told is None:
+            raise
+        raise told from error
 
 
 def check_settings() -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 import launchkit
 from launchkit.errors import LaunchkitError
 from launchkit.printing import printable_lines
-from launchkit.tools import afterwards, commands
+from launchkit.tools import afterwards, commands, extras
 from launchkit.tools.command_examples import epilog
 
 app = typer.Typer(
@@ -70,6 +70,11 @@ def main() -> None:
         app()
     except LaunchkitError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        told = extras.missing(error)
+        if told is None:
+            raise
+        _fail(str(told))
     except OSError as error:
         if error.errno is None:
             raise

@@ -194,7 +194,7 @@ def test_launchkit_is_not_measured_while_it_is_told_to_be_something_else(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("missing", "advice"), [("torch", b"launchkit-triton[torch]."), ("einops", b"[torch,bench].")]
+    ("missing", "advice"), [("torch", b"launchkit-triton[torch]'."), ("einops", b"[bench]'.")]
 )
 def test_what_is_not_installed_is_named_with_what_to_install(missing, advice):
     code = (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,40 @@ def test_help_says_what_an_example_shows_and_runs_nothing(name):
     first = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8")))
     assert first.splitlines()[0] in " ".join(done.stdout.split()).replace("- ", "-")
     assert not rows(done.stdout)
+
+
+class Stopped:
+    """A service that is being started when somebody stops the example."""
+
+    killed = False
+
+    def __init__(self, *args, **options):
+        self.stdout = self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        assert self.killed, "the service would be waited for, for ever"
+
+    def readline(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def kill(self):
+        type(self).killed = True
+
+
+def test_example_that_is_stopped_leaves_no_service_behind(monkeypatch):
+    example = module("two_hosts_one_service.py")
+    monkeypatch.setattr(example, "find_spec", lambda name: True)
+    monkeypatch.setattr(example.subprocess, "Popen", Stopped)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match="stopped"):
+            example.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert Stopped.killed
 
 
 def test_gate_passes_the_step_and_refuses_the_careless_change():
