@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 import pytest
@@ -24,3 +25,12 @@ def away_from_the_checkout(tmp_path_factory):
     os.chdir(tmp_path_factory.mktemp("elsewhere"))
     yield
     os.chdir(before)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before():
+    """A test that silences the log would make those after it fail, or find nothing wrong."""
+    log = logging.getLogger("launchkit")
+    before = (log.level, log.disabled, log.propagate, logging.root.manager.disable)
+    yield
+    assert (log.level, log.disabled, log.propagate, logging.root.manager.disable) == before

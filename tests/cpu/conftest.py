@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 from serving import any_service, served, sqlite_service  # noqa: F401  fixtures
-
-
-@pytest.fixture(autouse=True)
-def audible():
-    """What a test silences is heard again by those behind it in the process."""
-    logger = logging.getLogger("launchkit")
-    level = logger.level
-    yield
-    if logger.level != level:
-        logger.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

@@ -152,9 +152,13 @@ def test_input_that_a_process_dies_of_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "_warm_up", lambda target: None)
     watch = SimpleNamespace(on=contextlib.nullcontext)
     monkeypatch.setattr(bench, "_watch", lambda: watch)
+    place, notes = tmp_path / "place", tmp_path / "notes"
+    monkeypatch.setattr(bench, "_place", lambda: SimpleNamespace(name=str(place)))
+    place.mkdir()
+    notes.mkdir()
     with pytest.raises(SystemExit):
-        bench._run(str(tmp_path), trials.Chunk("planted", 7, 1, 3))
-    assert "were read: 3:planted:7." in bench._died(str(tmp_path))
+        bench._run(str(notes), trials.Chunk("planted", 7, 1, 3))
+    assert "were read: 3:planted:7." in bench._died(str(notes))
 
 
 def test_what_is_seen_of_a_reader_is_a_failure(monkeypatch, tmp_path):

@@ -82,7 +82,7 @@ def test_records_are_distinct_and_their_rows_are_those_of_the_service(tmp_path) 
         connection.execute(tables.records.delete())
         for number in range(3):
             record = records.record(number)
-            service.put(database, connection, servers.NAMESPACE, record, "bench")
+            service.put(database, connection, service.Put(servers.NAMESPACE, record, "bench"))
         put = connection.execute(select(tables.records)).mappings().all()
     database.close()
     by_place = sorted(copied, key=lambda row: row["place"])
