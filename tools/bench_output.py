@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -64,6 +65,12 @@ def check_at_least(option: str, value: int, least: int) -> None:
     """Refuse an option's value below ``least``, before anything slow is imported."""
     if value < least:
         raise UsageError(f"{option} must be at least {least}, not {value}. Give more.")
+
+
+def check_above_zero(option: str, value: float) -> None:
+    """Refuse an option's value that is not a number above 0, before anything slow is imported."""
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option} must be a number above 0, not {value}. Give one.")
 
 
 def process_count(asked: int | None) -> int:

@@ -13,6 +13,7 @@ from launchkit.errors import UsageError
 from launchkit.tools.bench_output import (
     Output,
     benchmark,
+    check_above_zero,
     check_at_least,
     give,
     plain_table,
@@ -66,8 +67,8 @@ def service(
     check_at_least("--clients", 1 if clients is None else clients, 1)
     check_at_least("--records", records, 100)
     check_at_least("--rounds", rounds, 1)
-    if not seconds > 0:
-        raise UsageError(f"--seconds must be more than 0, not {seconds}. Give more.")
+    check_above_zero("--seconds", seconds)
+    check_above_zero("--per-s", 1 if per_s is None else per_s)
     check_output(output)
     told = {"clients": clients, "records": records, "seconds": seconds, "per_s": per_s,
             "rounds": rounds}  # fmt: skip

@@ -28,16 +28,21 @@ from launchkit.service.refused import Refused
 
 _access = logging.getLogger("launchkit.service.requests")
 _SUBJECTS = 10_000
+_LONGEST_RETRY_S = 86_400.0
 
 Answered: TypeAlias = Callable[[str, str, int, float], None]
 """Told of each answer: method, route, status, seconds."""
 
 
 class RateLimit:
-    """A bucket per subject that fills at ``per_s`` and holds two seconds' worth. 0: no limit."""
+    """A bucket per subject that fills at ``per_s`` and holds two seconds' worth. 0: no limit.
+
+    It holds a request at least: a rate below one in two seconds lets through what it says.
+    """
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
+        self._holds = max(1.0, 2 * per_s)
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
@@ -47,8 +52,8 @@ class RateLimit:
             return
         now_ns = clock.now_ns()
         with self._lock:
-            left, then_ns = self._buckets.pop(subject, (2 * self._per_s, now_ns))
-            left = min(2 * self._per_s, left + self._per_s * (now_ns - then_ns) / 1e9)
+            left, then_ns = self._buckets.pop(subject, (self._holds, now_ns))
+            left = min(self._holds, left + self._per_s * (now_ns - then_ns) / 1e9)
             self._buckets[subject] = (max(0.0, left - 1.0) if left >= 1.0 else left, now_ns)
             if len(self._buckets) > _SUBJECTS:
                 self._buckets.popitem(last=False)
@@ -57,7 +62,7 @@ class RateLimit:
                 "too-many",
                 f"more than {self._per_s:g} requests a second. Wait, and ask for several records "
                 "in one lookup.",
-                retry_after_s=max(1.0, 1.0 / self._per_s),
+                retry_after_s=min(max(1.0, 1.0 / self._per_s), _LONGEST_RETRY_S),
             )
 
 

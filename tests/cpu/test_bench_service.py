@@ -139,7 +139,9 @@ def test_processes_below_this_one_are_found() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--fleet", "--load"], ["--load", "--records", "10"], ["--fleet", "--clients", "0"],
-     ["--soak", "--seconds", "0"], ["--faults", "--rounds", "0"], ["--fleet", "--replicas", "0"],
+     ["--soak", "--seconds", "0"], ["--soak", "--seconds", "inf"], ["--load", "--seconds", "nan"],
+     ["--soak", "--per-s", "nan"], ["--soak", "--per-s", "0"], ["--soak", "--per-s", "inf"],
+     ["--faults", "--rounds", "0"], ["--fleet", "--replicas", "0"],
      ["--fleet", "-o", "/no/where"]],
 )  # fmt: skip
 def test_bad_use_is_refused_before_anything_is_started(arguments, monkeypatch) -> None:

@@ -140,6 +140,21 @@ def test_a_rate_lets_two_seconds_worth_through_and_then_its_own(monkeypatch):
     assert through("a") == 20
 
 
+@pytest.mark.parametrize(("per_s", "retry_after_s"), [(0.2, 5.0), (1e-6, 86_400.0)])
+def test_a_rate_of_less_than_one_request_in_two_seconds_lets_one_through(
+    per_s, retry_after_s, monkeypatch
+):
+    now_ns = [0]
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns[0])
+    limit = RateLimit(per_s)
+    limit.spend("a")
+    with pytest.raises(Refused) as refused:
+        limit.spend("a")
+    assert refused.value.retry_after_s == retry_after_s
+    now_ns[0] += round(1.001e9 / per_s)
+    limit.spend("a")
+
+
 def test_who_asks_too_often_is_told_when_to_come_back(tmp_path):
     with serving(f"sqlite:///{tmp_path / 'a.db'}", rate_per_s=0.5, open_reads=True) as served:
         assert served.get(RECORD).status_code == 404
