@@ -15,7 +15,7 @@ from rich.console import Console
 import launchkit
 from launchkit.errors import LaunchkitError
 from launchkit.printing import printable_lines
-from launchkit.tools import afterwards, commands, extras
+from launchkit.tools import afterwards, commands
 from launchkit.tools.command_examples import epilog
 
 app = typer.Typer(
@@ -71,6 +71,8 @@ def main() -> None:
     except LaunchkitError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
+        from launchkit.tools import extras
+
         told = extras.missing(error)
         if told is None:
             raise
