@@ -18,6 +18,11 @@ else:
     hypothesis.settings.load_profile("launchkit")
 
 
+def pytest_make_parametrize_id(val):
+    """Packed bytes hold the time: each process would name a test of them otherwise."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def away_from_the_checkout(tmp_path_factory):
     """A Python started in the checkout would find launchkit/ there, without what is mapped in."""
