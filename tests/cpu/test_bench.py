@@ -190,7 +190,7 @@ SHORT = ("--case", "noop_0", "--rounds", "2", "--launches", "5")
 def test_without_torch_it_says_what_to_install():
     result = in_a_process(modules="torch")
     assert result.returncode == 2
-    assert b"Install launchkit-triton[torch]." in result.stderr.replace(b"\n", b" ")
+    assert b"pip install 'launchkit-triton[torch]'" in result.stderr.replace(b"\n", b" ")
     assert b"Traceback" not in result.stderr
 
 
