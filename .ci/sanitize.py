@@ -42,7 +42,7 @@ TESTS = (
     "config_premises", "declared_grids", "environment_later", "frozen*", "grid*", "guard",
     "heuristic_front", "heuristics", "install", "install_threads", "installed_core",
     "launch_profile", "launch_recorder", "launch_refusals", "mutable_globals", "op_plan*",
-    "other_device", "parameter_bytes", "premises", "recorded*", "recorder", "same_launch",
+    "other_device", "parameter_bytes", "premises", "recorded*", "recorder", "same_launch", "sampled_recording",
     "ssd_op_plan", "state_copy_launches", "stats", "tensor_probes", "tensor_reading",
     "torch_compile", "tuning_threads", "uninstall", "watch_compiles", "watches", "wide_calls",
 )  # fmt: skip
