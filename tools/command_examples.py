@@ -12,6 +12,7 @@ EXAMPLES = {
     "bench serve": ("launchkit bench serve",),
     "bench costs": ("launchkit bench costs",),
     "bench warm": ("launchkit bench warm",),
+    "bench predict": ("launchkit bench predict --keep captures -o predict.json",),
     "bench copy": ("launchkit bench copy",),
     "bench indices": ("launchkit bench indices",),
     "bench store": ("launchkit bench store --keys 1000",),

@@ -76,6 +76,7 @@ def test_what_a_busy_gpu_hides_is_not_saved():
     assert found.saved_ns == pytest.approx(0, abs=1)
     assert found.hidden_ns == pytest.approx(found.host_saved_ns - found.saved_ns)
     assert any("the GPU is the bound afterwards" in note for note in found.notes)
+    assert not any("runs faster" in note for note in found.notes)
 
 
 def test_a_wait_ends_when_the_gpu_is_done_and_not_earlier():
@@ -94,6 +95,7 @@ def test_saving_a_known_time_per_launch_is_no_upper_bound():
     assert some.saved_ns == pytest.approx(PER_STEP * 5_000)
     assert not any("upper bound" in note for note in some.notes)
     assert any("upper bound" in note for note in most.notes)
+    assert all(any("runs faster" in note for note in each.notes) for each in (some, most))
 
 
 def test_launches_that_are_not_the_drivers_are_left_alone():

@@ -122,6 +122,8 @@ def _notes(program: Program, after: Replayed, change: Change, skipped: int) -> l
         "fusing also saves GPU time, which is not counted": isinstance(change, Fused),
         f"{program.cold} cold launches are in these steps and stay as they are": program.cold > 0,
         f"{skipped} ranges cannot be changed so, and stay as they are": skipped > 0,
+        "other host code is as slow as it was, though it runs faster with less Python around it":
+        not isinstance(change, Fused) and after.host_ns > after.gpu_ns,
         "the GPU is the bound afterwards: further host time would save nothing":
         after.gpu_done_ns > after.host_ns and after.gpu_ns >= 0.9 * after.gpu_done_ns,
     }  # fmt: skip

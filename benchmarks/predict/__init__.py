@@ -1,0 +1,1 @@
+"""Parts of ``launchkit bench predict``: what-if predictions from a capture, held to what was run."""
