@@ -99,15 +99,18 @@ def _place() -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def _watch() -> fuzz_watch.Watch:
-    fuzz_watch.limit_memory()
     return fuzz_watch.Watch(Path(_place().name))
 
 
 @functools.cache
 def _warm_up(target: str) -> None:
-    """Load what is loaded on first use, codecs for one: it must not be seen as an input's doing."""
+    """Load what is loaded on first use, codecs for one: it must not be seen as an input's doing.
+
+    Nor be counted as its memory: polars alone maps most of a gigabyte for threads and caches.
+    """
     for turn in range(40):
         run_one(target, f"warm-up:{target}:{turn}", Path(_place().name), Counts(target))
+    fuzz_watch.limit_memory()
 
 
 def _died(notes: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MEMORY_BYTES = 2**30
-"""So much more than at its start a worker may map."""
+"""So much more than when it has loaded its readers a worker may map."""
 LIMIT_S = 20.0
 """So long one input may take."""
 DEAD_S = 3 * LIMIT_S

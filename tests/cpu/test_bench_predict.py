@@ -100,7 +100,9 @@ def test_process_times_every_step_and_saves_what_the_recorder_saw(tmp_path):
 
 def test_recorder_and_nvtx_agree_within_a_twentieth_for_each_op(timeline, profile):
     rows = comparing.agreement(timeline, profile)
-    assert [(row["variant"], row["op"]) for row in rows] == [(v, op) for v in RECORDED for op in OPS]
+    assert [(row["variant"], row["op"]) for row in rows] == [
+        (v, op) for v in RECORDED for op in OPS
+    ]
     for row in rows:
         assert row["recorder_calls"] == row["nvtx_calls"] == LAYERS * STEPS
         assert 0.95 < row["ratio"] < 1.05, row

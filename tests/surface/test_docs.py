@@ -158,6 +158,34 @@ def test_mamba_table_is_the_committed_result(capsys):
     assert set(rows) <= set(lines_of(text("docs/kernels.md")))
 
 
+SERVED = ("output_tokens_per_s", "ttft_p50_ms", "itl_p50_ms")
+
+
+def served_rows(document):
+    """The lines of a table of a served benchmark, a line a case."""
+    tokens = {
+        (row["case"], row["variant"]): f"{row['output_tokens_per_s']['mean']:,.0f}"
+        for row in document["rows"]
+    }
+    ratios = {
+        (row["case"], row["figure"]): f"{row['ratio']:.2f} ± {row['stddev']:.2f}"
+        for row in document["ratios"]
+    }
+    for case in document["cases"]:
+        name = case["case"]
+        cells = [tokens[name, variant] for variant in ("baseline", "launchkit")]
+        cells += [ratios[name, figure] for figure in SERVED]
+        yield f"| {case['model']} | {case['concurrency']} | {' | '.join(cells)} |"
+
+
+def test_table_of_served_models_is_the_committed_results():
+    names = ("serve_h200.json", "serve_granite_h200.json")
+    rows = [row for name in names for row in served_rows(result(name))]
+    assert len(rows) == 10
+    shown = lines_of(text("docs/kernels.md"))
+    assert shown[shown.index(rows[0]) :][: len(rows)] == rows
+
+
 def test_contributing_names_files_that_exist():
     said = re.sub(r"^```.*?^```", "", text("CONTRIBUTING.md"), flags=re.DOTALL | re.MULTILINE)
     paths = {

@@ -42,6 +42,18 @@ def figures_of_launches():
     yield f"the whole operator {min(whole):.2f} to {max(whole):.2f}"
 
 
+def figures_of_serving():
+    names = ("serve_h200.json", "serve_granite_h200.json")
+    assert all(result(name)["ok"] and result(name)["complete"] for name in names)
+    more, first = (
+        [ratio for name in names for ratio in ratios_of(name, figure=figure)]
+        for figure in ("output_tokens_per_s", "ttft_p50_ms")
+    )
+    assert len(more) == len(first) == 10
+    yield f"gives {min(more):.1f} to {max(more):.1f} times the tokens per second"
+    yield f"the first of them in {min(first):.2f} to {max(first):.2f} of the time"
+
+
 def figures_of_costs():
     costs = {row["what"]: row for row in result("costs.json")["rows"]}
     kib = {what: f"{row['bytes'] / 1024:.1f} KiB" for what, row in costs.items() if "bytes" in row}
@@ -66,10 +78,26 @@ def figures_of_stores():
     yield "memory over ten million launches | flat |"
 
 
-@pytest.mark.parametrize("figures", [figures_of_launches, figures_of_costs, figures_of_stores])
+@pytest.mark.parametrize(
+    "figures", [figures_of_launches, figures_of_serving, figures_of_costs, figures_of_stores]
+)
 def test_figures_of_the_readme_are_of_the_committed_results(figures):
     for figure in figures():
         assert figure in README, figure
+
+
+def test_figures_of_a_warm_start_are_of_the_committed_result():
+    document = result("warm_start_h200.json")
+    rows = {row["variant"]: row for row in document["rows"]}
+    first = {variant: row["first_call_s"] for variant, row in rows.items()}
+    assert all(row["benchmarks"] == 0 for variant, row in rows.items() if variant != "cold")
+    assert rows["warm"]["compilations"] == rows["warm_disk"]["compilations"] == 0
+    guide = " ".join((ROOT / "docs/guides/serving.md").read_text(encoding="utf-8").split())
+    assert (
+        f"takes {first['cold']:.1f} s where nothing is stored, {first['store']:.1f} s with stored "
+        f"configs, {first['store_disk']:.1f} s where Triton's disk cache has the kernels as well, and "
+        f"{first['warm_disk'] * 1000:.0f} ms after `warm`, which took {rows['warm_disk']['warm_s']:.1f} s"
+    ) in guide
 
 
 def test_a_million_launches_were_the_same_on_each_triton_of_the_readme():
