@@ -14,7 +14,7 @@ from launchkit.keys import DevicePolicy, KernelId, ToolchainPolicy
 from launchkit.store import ConfigStore, Found, MemoryStore, Miss, Policies, Wanted, open_store
 from launchkit.store.explaining import Explanation, explain
 from launchkit.store.lookup import NearIdentities, find_exact, find_inexact
-from launchkit.store.places import Place
+from launchkit.store.places import Place, open_for_launches
 from launchkit.store.shapes import Shape
 
 logger = logging.getLogger("launchkit")
@@ -28,10 +28,11 @@ _warned: set[tuple[str, str]] = set()
 def active_store() -> ConfigStore:
     """Return the store in use; at first LAUNCHKIT_STORE, or the user's cache directory.
 
-    Where the user's cache directory cannot be a store, it is one in memory, with a warning.
+    Where the user's cache directory cannot be a store, it is one in memory, with a warning. A
+    config service that cannot be opened is left out, with a warning.
 
     Raises:
-        StoreError: LAUNCHKIT_STORE or LAUNCHKIT_SERVICE names a place that cannot be opened.
+        StoreError: LAUNCHKIT_STORE names another place that cannot be opened.
     """
     global _store
     with _lock:
@@ -42,9 +43,9 @@ def active_store() -> ConfigStore:
 
 def _open_default() -> ConfigStore:
     try:
-        return open_store()
+        return open_for_launches()
     except StoreError as error:
-        if settings.current().store is not None or settings.current().service is not None:
+        if settings.current().store is not None:
             raise
         logger.warning("tuned configs are kept for this process only: %s", error)
         return MemoryStore()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TypeAlias
@@ -24,6 +24,11 @@ _log = logging.getLogger("launchkit")
 
 ENTRY_POINT_GROUP = "launchkit.stores"
 """Entry points of this group make stores: name = scheme, object = callable(url) -> ConfigStore."""
+# Those of pyproject.toml: where launchkit is a folder on the path, no metadata names them.
+_OWN = {
+    scheme: EntryPoint(scheme, "launchkit.service.client.opening:open_service", ENTRY_POINT_GROUP)
+    for scheme in ("http", "https")
+}
 READ_ONLY = "ro:"
 """Before a place: nothing is ever written there."""
 REGISTERED = "registered:"
@@ -63,13 +68,51 @@ def open_store(place: Place | Sequence[Place] | None = None) -> ConfigStore:
 
     Raises StoreError for a place that cannot be a store.
     """
-    layers: list[ConfigStore] = []
-    for part in _parts(place):
-        behind = any(not layer.read_only for layer in layers)
-        layers += _opened(part, behind)
+    layers = _layers(_parts(place), _opened)
     if not layers:
         raise StoreError(f"{place!r}: no installed package registers any. Give a place besides.")
+    return _as_one(layers)
+
+
+def open_for_launches() -> ConfigStore:
+    """Return the default store, without the config services that cannot be opened.
+
+    Each of these costs a warning, whatever the reason: a service may not make a launch fail.
+
+    Raises StoreError for any other place that cannot be a store.
+    """
+    return _as_one(_layers(_parts(None), _opened_or_left_out) or [MemoryStore()])
+
+
+def _layers(
+    parts: Sequence[object], opened: Callable[[object, bool], list[ConfigStore]]
+) -> list[ConfigStore]:
+    layers: list[ConfigStore] = []
+    for part in parts:
+        layers += opened(part, any(not layer.read_only for layer in layers))
+    return layers
+
+
+def _as_one(layers: list[ConfigStore]) -> ConfigStore:
     return layers[0] if len(layers) == 1 else LayeredStore(layers)
+
+
+def _opened_or_left_out(place: object, behind: bool) -> list[ConfigStore]:
+    try:
+        return _opened(place, behind)
+    except LaunchkitError as error:
+        if not _is_service(place):
+            raise
+        _log.warning("the config service is left out: %s Launches go on without it.", error)
+        return []
+
+
+def _is_service(place: object) -> bool:
+    """Tell what is there to help only: LAUNCHKIT_SERVICE, or a URL of a config service."""
+    if not isinstance(place, str):
+        return False
+    url = _URL.match(place[len(READ_ONLY) :] if place.lower().startswith(READ_ONLY) else place)
+    return place == settings.current().service or bool(url and (url.group(1) or "").lower() in _OWN)
 
 
 def _parts(place: object) -> Sequence[object]:
@@ -153,12 +196,13 @@ def _file_path(url: str) -> str:
 
 
 def _open_url(scheme: str, url: str) -> ConfigStore:
-    installed = {point.name.lower(): point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    points = entry_points(group=ENTRY_POINT_GROUP)
+    installed = _OWN | {point.name.lower(): point for point in points}
     if scheme not in installed:
         known = ", ".join(["file://", "memory:", *(f"{name}://" for name in sorted(installed))])
         raise StoreError(
             f"no store is installed for {scheme}:// (there are: {known}). Install the package "
-            "that has it, or give the path of a directory.",
+            f"that has it (as an entry point of {ENTRY_POINT_GROUP}), or give the path of a directory.",
         )
     return _made_by(installed[scheme], url)
 

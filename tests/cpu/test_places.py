@@ -121,7 +121,8 @@ def test_a_place_that_is_no_store_says_what_to_give(place: Any) -> None:
 
 def test_an_unknown_scheme_names_what_is_installed(monkeypatch) -> None:
     monkeypatch.setattr(places, "entry_points", lambda group: [Point(MemoryStore())])
-    with pytest.raises(StoreError, match=r"for redis:// \(there are: file://, memory:, demo://\)"):
+    known = r"file://, memory:, demo://, http://, https://"
+    with pytest.raises(StoreError, match=rf"for redis:// \(there are: {known}\)"):
         open_store("redis://host")
 
 

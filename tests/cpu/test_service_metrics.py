@@ -9,6 +9,7 @@ from serving import serving
 from sqlalchemy import select
 from stored import RECORD, record_for
 
+import launchkit
 from launchkit.keys import Toolchain
 from launchkit.service import metrics, protocol
 from launchkit.service.tables import counters, misses
@@ -135,6 +136,7 @@ def test_requests_for_leases_are_counted_by_outcome(served):
 def test_status_tells_what_the_server_holds(served):
     served.put(RECORD)
     status = served.http.get("/status", headers=served.headers).json()
+    assert status["version"] == launchkit.__version__
     assert status["schema_version"] == served.service.schema
     assert status["database"] == served.service.database.kind
     assert status["records"] >= 1

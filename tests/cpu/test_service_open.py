@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint
 
 import fake_service
@@ -17,7 +18,7 @@ from launchkit.dispatch import stores
 from launchkit.errors import StoreError, UsageError
 from launchkit.service.client.opening import open_service
 from launchkit.service.client.store import ServiceStore
-from launchkit.store import DirectoryStore, LayeredStore, open_store, places
+from launchkit.store import DirectoryStore, LayeredStore, MemoryStore, open_store, places
 from launchkit.tools import doctor
 
 POINTS = [
@@ -137,9 +138,65 @@ def test_deadline_and_lease_are_taken_from_the_environment(say, service):
     assert open_service(service.url)._given == (None, 0.25, 7.0)
 
 
-def test_bad_service_is_refused_when_the_store_is_opened(say):
-    say(SERVICE="https://host/Not A Namespace")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_service_is_found_where_no_metadata_name_its_entry_point(say, monkeypatch, scheme):
+    monkeypatch.setattr(places, "entry_points", lambda group: [])
+    say(SERVICE=f"{scheme}://127.0.0.1:1/team")
+    assert open_store().layers[-1].describe() == f"config service {scheme}://127.0.0.1:1/team"
+
+
+def test_what_another_package_registers_for_a_scheme_goes_before(say, monkeypatch):
+    other = EntryPoint("http", "launchkit.store:MemoryStore", places.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(other.__class__, "load", lambda self: lambda url: MemoryStore())
+    monkeypatch.setattr(places, "entry_points", lambda group: [other])
+    assert isinstance(open_store("http://anything/team"), MemoryStore)
+
+
+def no_httpcore(monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpcore", None)
+
+
+def broken_client(monkeypatch):
+    point = EntryPoint("https", "launchkit.no_such_module:open", places.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(places, "entry_points", lambda group: [point])
+
+
+@pytest.mark.parametrize(("url", "fault"), [
+    ("https://host/Not A Namespace", None), ("htps://host/team", None),
+    ("https://host/team", no_httpcore), ("https://host/team", broken_client),
+])  # fmt: skip
+@pytest.mark.parametrize("behind", [True, False])
+def test_service_that_cannot_be_opened_fails_commands_and_no_launch(
+    say, monkeypatch, tmp_path, caplog, url, fault, behind
+):
+    if fault:
+        fault(monkeypatch)
+    mine = str(tmp_path / "mine")
+    if behind or url.startswith("htps"):
+        say(SERVICE=url, STORE=mine)
+    else:
+        say(STORE=f"{mine},ro:{url}")
     with pytest.raises(StoreError):
+        open_store()
+    store = stores._open_default()
+    assert store.describe() == f"directory {mine}"
+    assert store.put(RECORD)
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    assert "Launches go on without it" in caplog.text
+
+
+def test_service_alone_that_cannot_be_opened_leaves_launches_a_store_in_memory(
+    say, monkeypatch, caplog
+):
+    no_httpcore(monkeypatch)
+    say(STORE="https://host/team")
+    assert isinstance(stores._open_default(), MemoryStore)
+    assert "httpcore" in caplog.text
+
+
+def test_another_place_that_cannot_be_opened_is_still_an_error(say, tmp_path):
+    say(STORE=f"{tmp_path},redis://host", SERVICE="https://host/team")
+    with pytest.raises(StoreError, match="redis"):
         stores._open_default()
 
 

@@ -41,7 +41,7 @@ ALLOWED = [
         LEAVES | {"launchkit.profiling.names", "launchkit.profiling.timeline"},
     ),
     ("launchkit.profiling", LEAVES),
-    ("launchkit.service", LEAVES | {"launchkit.store"}),
+    ("launchkit.service", LEAVES | {"launchkit.store", "launchkit.__version__"}),
     ("launchkit.__main__", {"launchkit.tools"}),
     ("launchkit.kernels", {"launchkit"}),
     ("launchkit.tools", {"launchkit"}),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 from fastapi import APIRouter, Request, Response
 
-from launchkit import clock
+from launchkit import __version__, clock
 from launchkit.service import metrics, migrating
 from launchkit.service.answers import documented
 from launchkit.service.context import service
@@ -15,13 +13,6 @@ from launchkit.service.refused import Refused
 
 router = APIRouter(tags=["status"])
 _TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("launchkit-triton")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 @router.head("/healthz", include_in_schema=False)
@@ -57,7 +48,7 @@ def status(request: Request) -> StatusAnswer:
     here = service(request)
     here.admit_somewhere(request)
     return StatusAnswer(
-        version=_version(),
+        version=__version__,
         schema_version=here.schema,
         database=here.database.kind,
         uptime_s=(clock.now_ns() - here.started_ns) / 1e9,
