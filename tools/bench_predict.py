@@ -30,8 +30,9 @@ _LEGEND = (
     "A step: every layer's scan and write-back of final states, then a wait for the GPU. The "
     "baseline, Triton's Autotuner, is captured with Nsight Systems, and what `launchkit report` "
     "predicts of it stands beside the step that is then run, captured too. Predictions change the "
-    "launches of the scan alone; of launch_autotuned there are two: all Python above 2 µs a launch "
-    "saved, and what `bench launch` says that it saves. error: predicted ÷ measured - 1; hidden: µs "
+    "launches of the scan alone; of cached ones (launch_autotuned) there are two: all Python above "
+    "2 µs a launch saved, and what `bench launch` says that it saves. error: predicted ÷ measured - "
+    "1; warm: the same where the host code that stays is taken to be a quarter faster; hidden: µs "
     "that the host saves and the GPU takes as long anyway; share: predicted ÷ baseline; plain: "
     "measured ÷ baseline, without a profiler. Medians over rounds, each with a baseline of its own."
 )
@@ -80,20 +81,20 @@ def show(document: dict[str, Any]) -> None:
     layers = f"{method['layers']} layers of {method['model']}"
     print_title(console, f"µs of a step, {layers} ({where(document)})")
     table = plain_table(
-        ("batch", "variant", "predicted", "measured", "error", "hidden", "share", "plain"),
-        left=("batch", "variant"),
+        ("launches", "predicted", "measured", "error", "warm", "hidden", "share", "plain"),
+        left=("launches",),
     )
     for case in dict.fromkeys(row["case"] for row in document["steps"]):
         steps = {row["variant"]: row for row in document["steps"] if row["case"] == case}
         first = _whole(steps["baseline"]["captured_us"])
         name = case.removeprefix(f"{method['model']}/")
-        table.add_row(name, "baseline", "", first, "", "", "", "")
+        table.add_row(f"{name}, baseline", "", first, "", "", "", "", "")
         rows = [row for row in document["predictions"] if row["case"] == case]
         for row in rows:
             table.add_row(
-                "", _named(row), _whole(row["predicted_us"]), _whole(row["measured_us"]),
-                _percent(row["error"]), _whole(row["hidden_us"]), _share(row["predicted_share"]),
-                _share(steps[row["variant"]]["plain_share"]), end_section=row is rows[-1],
+                f" {_named(row)}", _whole(row["predicted_us"]), _whole(row["measured_us"]),
+                _percent(row["error"]), _percent(row["warm_error"]), _whole(row["hidden_us"]),
+                _share(row["predicted_share"]), _share(steps[row["variant"]]["plain_share"]), end_section=row is rows[-1],
             )  # fmt: skip
     console.print(table)
     print_text(console, _LEGEND)
@@ -117,11 +118,11 @@ def _show_agreement(console: Any, document: dict[str, Any], model: str) -> None:
 
 
 def _named(row: dict[str, Any]) -> str:
-    """Return a variant's name; of the two predictions of one, which it is."""
-    saves_ns = row["parameters"].get("saves_ns")
-    if row["change"] == "CachedLaunches":
-        return f"{row['variant']}, {'most' if saves_ns is None else f'{saves_ns / 1e3:.0f} µs'}"
-    return str(row["variant"])
+    """Return a change's name; of the two of ``launch_autotuned``, what it takes off a launch."""
+    if row["change"] != "CachedLaunches":
+        return str(row["variant"])
+    saves_ns = row["parameters"]["saves_ns"]
+    return "cached, all" if saves_ns is None else f"cached, {saves_ns / 1e3:.0f} µs"
 
 
 def _whole(value: float | None) -> str:
@@ -133,4 +134,4 @@ def _share(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.1%}"
+    return "-" if value is None else f"{value:+.0%}"

@@ -71,9 +71,10 @@ def predictions(timeline: Timeline, rounds: int, saves_ns: int | None) -> list[d
 def _row(
     variant: str, change: Change, found: Sequence[Prediction], ran_us: Sequence[float | None]
 ) -> dict[str, Any]:
-    predicted = [one.predicted_ns / 1e3 for one in found]
+    predicted, warm = (
+        [getattr(one, name) / 1e3 for one in found] for name in ("predicted_ns", "warm_ns")
+    )
     baseline = [one.measured_ns / 1e3 for one in found]
-    errors = [share - 1 for share in shares(predicted, ran_us) if share is not None]
     parameters = {k: v for k, v in asdict(change).items() if k not in ("range", "domain")}
     return {
         "variant": variant,
@@ -84,14 +85,27 @@ def _row(
         "replayed_us": middle([one.replayed_ns / 1e3 for one in found]),
         "predicted_us": middle(predicted),
         "predicted_share": middle(shares(predicted, baseline), 4),
+        "warm_us": middle(warm),
         "measured_us": middle(ran_us),
-        "error": middle(errors, 4),
-        "error_p10": round(quantiles(errors, n=10)[0], 4) if len(errors) > 1 else None,
-        "error_p90": round(quantiles(errors, n=10)[-1], 4) if len(errors) > 1 else None,
+        **_errors("error", predicted, ran_us),
+        **_errors("warm_error", warm, ran_us),
         "saved_us": middle([one.saved_ns / 1e3 for one in found]),
         "hidden_us": middle([one.hidden_ns / 1e3 for one in found]),
         "gpu_us": middle([one.gpu_ns / 1e3 for one in found]),
         "notes": list(found[0].notes),
+    }
+
+
+def _errors(
+    name: str, times: Sequence[float], ran_us: Sequence[float | None]
+) -> dict[str, float | None]:
+    errors = [share - 1 for share in shares(times, ran_us) if share is not None]
+    cuts = quantiles(errors, n=10, method="inclusive") if len(errors) > 1 else [None] * 2
+    low, *_, high = cuts
+    return {
+        f"{name}": middle(errors, 4),
+        f"{name}_p10": middle([low], 4),
+        f"{name}_p90": middle([high], 4),
     }
 
 
