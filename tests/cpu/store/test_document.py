@@ -16,7 +16,7 @@ from launchkit.errors import BadDocumentError, UsageError
 from launchkit.keys import DeviceId, KernelId, KeyValue, Toolchain
 from launchkit.store import document
 
-GOLDEN_PATH = pathlib.Path(__file__).parent.parent / "data" / "config_document_v1.json"
+GOLDEN_PATH = pathlib.Path(__file__).parents[2] / "data" / "config_document_v1.json"
 GOLDEN = GOLDEN_PATH.read_bytes()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from subprocesses import in_python
 
-LISTENER = Path(__file__).parent.parent / "data" / "nvtx_listener.c"
+LISTENER = Path(__file__).parents[2] / "data" / "nvtx_listener.c"
 
 
 @pytest.fixture(scope="module")

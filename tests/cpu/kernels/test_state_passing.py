@@ -14,7 +14,7 @@ from launchkit.kernels.ssd import state_passing as state_passing_module
 from launchkit.kernels.ssd.reference import rounding_tolerance, state_passing_reference
 from launchkit.kernels.ssd.state_passing import state_passing
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def good_arguments():

@@ -14,7 +14,7 @@ from launchkit.profiling.report.html import html_report
 from launchkit.profiling.timeline import analyse, read_timeline
 from launchkit.profiling.timeline.analysis.verdicts import HELPS, VERDICTS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -147,7 +147,7 @@ CHANGES = {
 
 
 def test_a_file_of_the_first_schema_stays_readable():
-    path = Path(__file__).parent.parent / "data" / "profile_v1.json"
+    path = Path(__file__).parents[2] / "data" / "profile_v1.json"
     profile = LaunchProfile.load(path)
     (scan,), (replay,) = profile.rows, profile.ops
     assert (scan.path, scan.layer, scan.launches, scan.failed) == (("step",), 3, 2, 1)

@@ -14,7 +14,7 @@ from launchkit.keys import KernelId
 from launchkit.store import DirectoryStore, document
 from launchkit.tools.configs import app
 
-GOLDEN = (pathlib.Path(__file__).parent.parent / "data" / "config_document_v1.json").read_bytes()
+GOLDEN = (pathlib.Path(__file__).parents[2] / "data" / "config_document_v1.json").read_bytes()
 RECORDS = document.parse(GOLDEN, source="golden").records
 
 

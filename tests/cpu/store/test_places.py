@@ -22,7 +22,7 @@ from launchkit.store import (
     places,
 )
 
-GOLDEN = (pathlib.Path(__file__).parent.parent / "data" / "config_document_v1.json").read_bytes()
+GOLDEN = (pathlib.Path(__file__).parents[2] / "data" / "config_document_v1.json").read_bytes()
 RECORDS = document.parse(GOLDEN, source="golden").records
 
 
