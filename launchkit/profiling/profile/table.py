@@ -1,18 +1,21 @@
-"""A profile's rows for the terminal, as rich renders them. Above launch_profile; its only view."""
+"""A profile's rows for the terminal, as rich renders them. Below launch_profile, whose table it is."""
 
 from __future__ import annotations
 
 import io
 import shutil
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from launchkit.profiling.profile.launch_profile import LaunchProfile
 from launchkit.profiling.profile.rows import LaunchRow, OpRow
 from launchkit.profiling.recording.series import PHASES
+
+if TYPE_CHECKING:
+    from launchkit.profiling.profile.launch_profile import LaunchProfile
 
 _WIDTH = 100
 """Columns of the printed table where there is no terminal to ask."""
