@@ -186,6 +186,37 @@ def test_table_of_served_models_is_the_committed_results():
     assert shown[shown.index(rows[0]) :][: len(rows)] == rows
 
 
+SCANS = {"launch_autotuned": "`launch_autotuned`", "op_plan": "op plan", "cuda_graph": "CUDA graph"}
+
+
+def predicted_rows(document):
+    """The lines of a table of predictions: what a change was predicted to give, and what it gave."""
+    plain = {(row["case"], row["variant"]): row["plain_share"] for row in document["steps"]}
+    for row in document["predictions"]:
+        if row["parameters"].get("saves_ns", 1) is None:
+            continue  # the bound, which no launch path can reach
+        case, variant = row["case"], row["variant"]
+        low, high = row["warm_us"], row["predicted_us"]
+        cells = [
+            case.split("/", 1)[1], SCANS[variant], f"{row['baseline_us']:,.0f}",
+            f"{low:,.0f} to {high:,.0f}", f"{row['measured_us']:,.0f}",
+            f"{low / row['baseline_us']:.2f} to {row['predicted_share']:.2f}",
+            f"{plain[case, variant]:.2f}",
+        ]  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
+
+
+def test_table_of_predictions_is_the_committed_result():
+    document = result("predict_h200.json")
+    assert document["complete"]
+    assert document["method"]["layers"] == 23
+    rows = list(predicted_rows(document))
+    assert len(rows) == 6
+    shown = lines_of(text("docs/reading-timelines.md"))
+    assert shown[shown.index(rows[0]) :][: len(rows)] == rows
+    assert all(0.95 < row["ratio"] < 1.05 for row in document["agreement"])
+
+
 def test_contributing_names_files_that_exist():
     said = re.sub(r"^```.*?^```", "", text("CONTRIBUTING.md"), flags=re.DOTALL | re.MULTILINE)
     paths = {
