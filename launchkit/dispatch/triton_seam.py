@@ -113,8 +113,9 @@ def require_driver() -> None:
         # The first use makes it: of the driver, or in Triton 3.4 of what it can do.
         driver_config.active.get_current_device  # noqa: B018
     except RuntimeError as error:
+        why = "no driver finds one" if "0 active drivers" in str(error) else error
         raise UsageError(
-            f"Triton has no GPU to launch on ({error}). Launch on a machine with a GPU and its "
+            f"Triton has no GPU to launch on ({why}). Launch on a machine with a GPU and its "
             "driver; a program may call launchkit.hostonly.activate() first, to launch without one.",
         ) from error
 

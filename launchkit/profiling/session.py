@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from launchkit import clock, jsonio, settings
 from launchkit.errors import LaunchkitError
 from launchkit.profiling import background, ranges
 from launchkit.profiling.facts import of_this_process
+from launchkit.profiling.names import traced_name
 from launchkit.profiling.sampling.clock_marks import leave_marks
 from launchkit.profiling.sampling.range_log import RangeLog
 from launchkit.settings import ProfileRequest
@@ -112,7 +114,10 @@ def _torch(request: ProfileRequest) -> None:
             supported = profiler.supported_activities()
             wanted = [kind for kind in (kinds.CPU, kinds.CUDA) if kind in supported]
             tracing = profiler.profile(activities=wanted)
-            tracing.start()
+            with warnings.catch_warnings():
+                # Torch 2.11 tells everybody what several cycles would lose; this has one.
+                warnings.filterwarnings("ignore", "Warning: Profiler clears events")
+                tracing.start()
             ends = _RecordFunctions(profiler.record_function)
             ranges.set_range_slot((ends.enter, ends.leave), "torch")
 
@@ -135,7 +140,7 @@ class _RecordFunctions(threading.local):
 
     def enter(self, entered: ranges.annotate) -> None:
         """Begin the annotation of a range."""
-        annotation = self._record_function(entered.name)
+        annotation = self._record_function(traced_name(entered.name, entered.layer, entered.op))
         annotation.__enter__()
         self._open.append(annotation)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -37,9 +38,13 @@ def difference_document(
     ``rows`` have every range and kernel, ``over`` those that fail.
     """
     sides = {"before": before, "after": after}
+    names = _apart(*(each.timeline.source.path for each in sides.values()))
     return {
         "schema": SCHEMA_VERSION,
-        **{name: source_object(each.timeline.source) for name, each in sides.items()},
+        **{
+            name: {**source_object(each.timeline.source), "path": path}
+            for (name, each), path in zip(sides.items(), names, strict=True)
+        },
         "calibration": comparison.calibration,
         "calibrated": list(comparison.calibrated),
         "fail_over": fail_over,
@@ -49,6 +54,17 @@ def difference_document(
         "warnings": {name: list(each.warnings) for name, each in sides.items()},
         "rows_read": {name: each.timeline.counts.to_dict() for name, each in sides.items()},
     }
+
+
+def _apart(before: str, after: str) -> tuple[str, str]:
+    """Return the names of two files; where they are the same, with the folders that tell them apart."""
+    parts = [Path(each).resolve().parts for each in (before, after)]
+    shortest = min(map(len, parts))
+    for length in range(1, shortest + 1):
+        mine, theirs = ("/".join(each[-length:]) for each in parts)
+        if mine != theirs:
+            return mine, theirs
+    return parts[0][-1], parts[1][-1]
 
 
 def difference_renderables(

@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 from captures import public_sample
 
+from launchkit.profiling.names import traced_name
+from launchkit.profiling.timeline import analyse
 from launchkit.profiling.timeline.chrome.reader import read_chrome
 from launchkit.profiling.timeline.chrome.values import short_kernel_name
 
@@ -90,6 +92,26 @@ def test_a_tritons_launch_is_a_driver_launch_and_its_kernel_has_its_process(read
         ("b", "void a::b<int>(int)", "kernel", 7, 0, 7, 20_000, 23_000)
     ]
     assert not timeline.source.host_only
+
+
+@pytest.mark.parametrize(("layer", "op"), [(None, None), (3, None), (-1, "ssd"), (None, "a b]")])
+@pytest.mark.parametrize("name", ["mixer", "mixer [layer=1]", "launchkit:x", "two\nlines"])
+def test_own_range_keeps_its_name_layer_and_op_through_a_trace(read, name, layer, op):
+    timeline = read(span(traced_name(name, layer, op), "user_annotation"), span("mixer"))
+    told = timeline.ranges.select("name", "domain", "category", "payload").rows()
+    payload = None if layer is None else str(layer)
+    assert sorted(told) == sorted(
+        [(name, "launchkit", op or name, payload), ("mixer", "torch", "cpu_op", None)]
+    )
+
+
+def test_layers_and_ops_of_a_trace_are_rows_of_the_report(read):
+    spans = [
+        span(traced_name("mixer", layer, "ssd"), "user_annotation", ts=100 + layer * 60)
+        for layer in range(3)
+    ]
+    found = analyse(read(*spans)).layers.select("layer", "slot", "total_ns").rows()
+    assert found == [(0, "ssd", 50_000), (1, "ssd", 50_000), (2, "ssd", 50_000)]
 
 
 def test_hip_and_graph_launches_count_and_an_unknown_one_is_reported(read):

@@ -67,6 +67,21 @@ def test_exit_code_is_1_where_something_is_over_what_is_allowed(
     assert done.exit_code == code, done.output
 
 
+@pytest.mark.parametrize(("paths", "told"), [
+    (("a/capture.sqlite", "b/capture.sqlite"), ("a/capture.sqlite", "b/capture.sqlite")),
+    (("x/a/c/f.gz", "x/b/c/f.gz"), ("a/c/f.gz", "b/c/f.gz")),
+    (("x/a.gz", "y/b.gz"), ("a.gz", "b.gz")), (("a.gz", "a.gz"), ("a.gz", "a.gz")),
+])  # fmt: skip
+def test_captures_of_one_name_are_told_apart_by_their_folders(command, paths, told):
+    sides = [
+        replace(each, source=replace(each.source, path=path))
+        for each, path in zip((capture(1.0), capture(1.0)), paths, strict=True)
+    ]
+    done = command(*sides)
+    assert done.stdout.startswith(f"{told[0]} → {told[1]}\n")
+    assert f"Rows of {told[1]}\n" in done.stdout
+
+
 def test_what_became_slower_is_named_with_its_interval(command, tmp_path) -> None:
     options = ["--fail-over", "10%", "--json", tmp_path / "out.json"]
     done = command(capture(1.0), capture(1.5, seed=1), *options)

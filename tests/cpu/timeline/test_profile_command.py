@@ -150,7 +150,7 @@ def kernel(x, n, B: tl.constexpr):
 with hostonly.activate(arch=90):
     x = torch.empty(64)
     for _ in range(5):
-        with launchkit.annotate("layer", layer=2):
+        with launchkit.annotate("layer", layer=2, op="mix"):
             launchkit.launch(kernel, (1,), x, 64, 64)
         torch.add(x, x)
 sys.exit(7)
@@ -175,9 +175,10 @@ def test_torch_traces_the_program_with_its_ranges(tmp_path) -> None:
     done = in_shell("--torch", "-o", tmp_path / "out", "--", script(tmp_path, LAUNCHING), **quiet())
     assert done.returncode == 7, done.stderr
     (file,) = (tmp_path / "out").glob("trace-*.json.gz")
-    names = read_timeline(file).ranges["name"].to_list()
-    assert names.count("layer") == 5
-    assert names.count("aten::add") == 5
+    ranges = read_timeline(file).ranges
+    assert ranges["name"].to_list().count("aten::add") == 5
+    own = ranges.filter(domain="launchkit").select("name", "category", "payload").rows()
+    assert own == [("layer", "mix", "2")] * 5
 
 
 @pytest.mark.parametrize(

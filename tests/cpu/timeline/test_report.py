@@ -78,6 +78,11 @@ def test_own_profile_has_launches_with_their_phases_and_no_calls_of_an_api() -> 
     ]
     assert document["apis"] == []
     assert re.search(r"find p50 +driver p50", printed(document))
+    assert re.search(r"steady: driver call p50 2\.00 µs", printed(document))
+
+
+def test_latency_of_a_capture_is_that_of_the_calls_in_its_tables(small) -> None:
+    assert re.search(r"steady: p50 ", printed(report_document(analyse(small_timeline()))))
 
 
 def test_room_of_columns_without_figures_is_that_of_others(small, sample) -> None:

@@ -84,6 +84,7 @@ def test_a_start_end_range_counts_by_containment_and_has_nothing_exclusive(small
     found = row(small.instances, name="handed over")
     assert found["python_ns"] is None
     assert found["exclusive_ns"] is None
+    assert "Python unknown, calls" in row(small.verdicts, name="handed over")["reason"]
 
 
 def test_steps_are_found_by_their_names_and_timed_to_the_next(small):

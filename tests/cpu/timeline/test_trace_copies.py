@@ -142,6 +142,13 @@ def test_slice_of_a_named_event(trace) -> None:
         bounds_of_range(trace, "aten::mul", 2)
 
 
+def test_slice_of_an_own_range_takes_the_name_that_a_report_has(tmp_path) -> None:
+    path = tmp_path / "trace.json"
+    own = {**complete("launchkit:mixer [layer=3 op=ssd]", 0, 0), "ts": 100, "dur": 40}
+    path.write_text(json.dumps({"traceEvents": [{**own, "name": "first", "ts": 90}, own]}))
+    assert bounds_of_range(path, "mixer") == (10_000, 50_000)
+
+
 def test_commands_take_traces(trace, tmp_path) -> None:
     before = trace.read_bytes()
     for number, words in enumerate((["scrub"], ["slice", "--range", "step"])):

@@ -230,3 +230,15 @@ def test_gpus_are_named_as_the_system_names_them(monkeypatch):
     assert list(offline_tuning.gpu_kinds(["3"]).values()) == [["3"]]
     with pytest.raises(UsageError, match="0"):
         offline_tuning.gpu_kinds(["0"])
+
+
+def test_machine_without_a_gpu_is_told_so_in_own_words(manifest, place, monkeypatch):
+    class NoGpu:
+        @property
+        def active(self):
+            raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+    monkeypatch.setattr(triton_seam, "driver_config", NoGpu())
+    refused = run(manifest, "--store", place).exception
+    assert isinstance(refused, UsageError)
+    assert "Triton has no GPU to launch on (no driver finds one)." in str(refused)

@@ -48,7 +48,7 @@ def verdicts(ranges: pl.DataFrame, *, host_only: bool, uncertainty_ns: float = 0
     time without cold launches ``python_share``, ``api_share`` (launches and other calls without
     stalls), ``stall_share``, ``sync_share``; ``gpu_share``, the part of ``window_ns`` in which
     its devices executed something; ``gpu_active_share``, that of the range in which any did;
-    ``cold_ns``, and ``reason``, a sentence. ``host_only``: no GPU work was captured.
+    ``cold_ns``, and ``reason``, a sentence. A share that cannot be known is null. ``host_only``: no GPU work was captured.
     ``uncertainty_ns``: what is not known of the cost of recording one range.
     """
     shares = ranges.select(
@@ -99,13 +99,13 @@ def _verdict(host_only: bool, uncertainty_ns: float) -> pl.Expr:
 
 
 def _reason(host_only: bool) -> pl.Expr:
-    idle = pl.format("its GPUs execute something for {} % of it", _percent("gpu_share"))
+    idle = pl.format("its GPUs execute something for {} of it", _percent("gpu_share", _SOME))
     gpu = pl.lit("no GPU work was captured") if host_only else idle
     host = pl.format(
-        "Python {} %, calls {} %, waits {} %, a full launch queue {} % of its steady time",
+        "Python {}, calls {}, waits {}, a full launch queue {} of its steady time",
         *(_percent(f"{part}_share") for part in ("python", "api", "sync", "stall")),
     )
-    active = pl.format("a GPU executes something during {} %", _percent("gpu_active_share"))
+    active = pl.format("a GPU executes something during {}", _percent("gpu_active_share", _SOME))
     never = pl.format("{} never closed: where they end is not known", "unclosed")
     quiet = pl.format("{}; it launches nothing, and {}", host, active)
     busy = pl.format("{}; {}", host, gpu)
@@ -114,5 +114,9 @@ def _reason(host_only: bool) -> pl.Expr:
     return pl.when(pl.col("count") == 0).then(never).otherwise(reason).alias("reason")
 
 
-def _percent(name: str) -> pl.Expr:
-    return (pl.col(name) * 100).round(0).cast(pl.Int64).cast(pl.String).fill_null("?")
+_SOME = "an unknown part"
+
+
+def _percent(name: str, unknown: str = "unknown") -> pl.Expr:
+    share = (pl.col(name) * 100).round(0).cast(pl.Int64)
+    return pl.format("{} %", share).fill_null(unknown)

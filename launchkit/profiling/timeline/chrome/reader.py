@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from launchkit.errors import TimelineError
+from launchkit.profiling.names import DOMAIN, untraced
 from launchkit.profiling.timeline.chrome.events import TRACE_ADVICE, TraceEvents
 from launchkit.profiling.timeline.chrome.halves import pair_halves
 from launchkit.profiling.timeline.chrome.owners import at_home, with_owners
@@ -28,8 +29,9 @@ _TIMES = ("start_ns", "end_ns")
 def read_chrome(path: str | os.PathLike[str], progress: Progress | None = None) -> Timeline:
     """Return the timeline of a chrome trace: JSON, plain or gzip, read piece by piece.
 
-    Ranges are the spans of the host; their domain is ``torch`` for torch's operators and
-    annotations, ``python`` for Python's functions, else empty. Time 0 is the trace's first event.
+    Ranges are the spans of the host; their domain is ``launchkit`` for those of ``annotate`` that
+    ``launchkit profile --torch`` traced, ``torch`` for torch's operators and other annotations,
+    ``python`` for Python's functions, else empty. Time 0 is the trace's first event.
     A damaged file is read as far as it can be, with warnings. ``progress`` is told the bytes read
     so far and the file's size. Raises TimelineError for what is no trace.
     """
@@ -84,7 +86,7 @@ class _Assembly:
         if shared:
             rows.noted["GPU work whose correlation several processes have"] += shared
         frames = {"calls": calls, "gpu": gpu, "overheads": rows.overheads.frame()}
-        ranges = self._ranges(frames)
+        ranges = _with_own(self._ranges(frames))
         frames["ranges"], moved = at_home(ranges, calls)
         if moved:
             rows.noted["ranges under a process id that calls nothing, moved to the caller's"] += (
@@ -178,6 +180,21 @@ class _Assembly:
         unknown = calls.filter(kind="unknown_launch")["name"].unique().sort().to_list()
         listed = ", ".join(unknown)
         return [f"calls that look like launches and are not known: {listed}"] if unknown else []
+
+
+def _with_own(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges, those of ``annotate`` as NVTX has them: domain, category, payload."""
+    own = [(each, *found) for each in ranges["name"].unique() if (found := untraced(each))]
+    known = pl.DataFrame(
+        own, dict.fromkeys(("name", "own", "layer", "op"), pl.String), orient="row"
+    )
+    return ranges.join(known, on="name", how="left", maintain_order="left").select(
+        pl.exclude("name", "domain", "category", "own", "layer", "op"),
+        name=pl.coalesce("own", "name"),
+        domain=pl.when(pl.col("own").is_null()).then("domain").otherwise(pl.lit(DOMAIN)),
+        category=pl.when(pl.col("own").is_null()).then("category").otherwise(pl.coalesce("op", "own")),
+        payload="layer",
+    )  # fmt: skip
 
 
 def _least(frame: pl.DataFrame, column: str) -> int:

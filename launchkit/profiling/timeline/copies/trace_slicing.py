@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from launchkit.errors import TimelineError
+from launchkit.profiling.names import untraced
 from launchkit.profiling.timeline.chrome.values import nanoseconds
 from launchkit.profiling.timeline.copies.files import (
     OUTSIDE,
@@ -47,7 +48,7 @@ def trace_range_bounds(path: AnyPath, name: str, occurrence: int = 1) -> tuple[i
     """
     first_ns = _first_ns(path)
     ranges = [
-        (str(event.get("name")), span)
+        (_name(event), span)
         for event in events_of(path)
         if not str(event.get("cat", "")).startswith("gpu_")
         if (span := _span(event)) is not None and span[1] > span[0]
@@ -56,6 +57,13 @@ def trace_range_bounds(path: AnyPath, name: str, occurrence: int = 1) -> tuple[i
     names = (each for each, _ in ranges)
     start, end = occurrence_of(os.fspath(path), name, occurrence, found, names)
     return start - first_ns, end - first_ns
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    """As a report has it."""
+    name = str(event.get("name"))
+    found = untraced(name)
+    return found[0] if found else name
 
 
 def _first_ns(path: AnyPath) -> int:
