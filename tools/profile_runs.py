@@ -142,8 +142,8 @@ def nsys(plan: Plan) -> Result:
         return result
     if which("nsys") is None:
         raise UsageError(
-            "nsys is not on the PATH. Install Nsight Systems (it comes with the CUDA toolkit), or see "
-            "what would be run with --dry-run."
+            "nsys is not on the PATH. Install Nsight Systems (it comes with the CUDA toolkit), or "
+            "capture with --torch, which needs nothing more; --dry-run shows what would be run."
         )
     result.warnings += nsys_warnings()
     result.exit_code = _run(result.commands[0], plan, None)

@@ -145,6 +145,9 @@ class LaunchStats(Mapping[str, KernelStats]):
             "configs": self.configs.as_dict(),
         }
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines = [f"{'fast':>10}  {'replayed':>10}  {'Triton':>10}  kernel"]
         for row in self._rows.values():

@@ -201,8 +201,9 @@ def load(directory: Path) -> Stub:
         path = mapped_driver()
         if path is not None and not _is_stub(path):
             raise HostOnlyError(
-                f"this process has already loaded a CUDA driver, {path}. Host-only mode needs a "
-                "process of its own: activate it in a fresh one, before anything uses CUDA.",
+                f"this process has already loaded a CUDA driver, {path}, as a CUDA build of torch "
+                "does when it is imported where a driver is installed. For host-only mode on such a "
+                "machine use an environment with PyTorch's CPU build, and a fresh process.",
                 reason="real_driver",
                 driver=path,
             )

@@ -249,6 +249,12 @@ class LaunchProfile:
         self._tally.refresh()
         return launch_table(self, self._tally.host_only_launches)
 
+    def __repr__(self) -> str:
+        kernels = len({row.kernel for row in self.rows})
+        return (
+            f"<LaunchProfile of {self.seen} launches, {kernels} kernels; print() shows its table>"
+        )
+
     def __str__(self) -> str:
         """The table as text, for ``print(profile)``: as wide as the terminal, at least 80."""
         from launchkit.profiling.profile.table import as_text

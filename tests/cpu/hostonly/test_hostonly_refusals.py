@@ -147,6 +147,7 @@ def test_a_driver_that_is_already_loaded_is_refused(tmp_path: Path) -> None:
     lines = in_fresh_process(f"import ctypes\nctypes.CDLL({str(library)!r})\n{REFUSE}")
     assert lines[0] == "real_driver"
     assert str(library) in lines[1]
+    assert "PyTorch's CPU build" in lines[1]  # torch's CUDA build loads the driver at import
 
 
 def test_a_process_that_sees_a_gpu_is_refused() -> None:

@@ -271,6 +271,12 @@ def test_table_and_plain_data_hold_every_kernel_and_reason():
     }
 
 
+def test_table_is_what_an_interactive_python_shows_as_well():
+    launch(plain(), 2, BLOCK=16)
+    found = launchkit.stats()
+    assert repr(found) == str(found)
+
+
 def test_table_without_launches_says_so():
     assert str(launchkit.stats()).splitlines()[1:] == ["no launch was counted"]
 

@@ -55,6 +55,15 @@ def test_percentiles_are_numpys(values: list[int], fraction: float) -> None:
     assert found == pytest.approx(float(np.percentile(values, fraction * 100)), rel=1e-12, abs=1e-9)
 
 
+def test_interactive_python_shows_what_a_profile_has_and_how_to_see_its_table() -> None:
+    counts = Tally(LIMIT)
+    add(counts, counts.root, "scan", 1000, 2000)
+    add(counts, counts.child(counts.root, "ssd", 3), "scan", 1000)
+    add(counts, counts.root, "copy", 1000)
+    shown = repr(profile(counts))
+    assert shown == "<LaunchProfile of 4 launches, 2 kernels; print() shows its table>"
+
+
 class TestRows:
     def test_a_row_has_the_figures_of_its_launches(self) -> None:
         counts = Tally(LIMIT)

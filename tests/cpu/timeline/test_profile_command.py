@@ -331,6 +331,7 @@ def test_what_nsys_needs_is_said_where_there_is_none(tmp_path, monkeypatch) -> N
     monkeypatch.setenv("PATH", str(tmp_path))
     result = run("--nsys", "-o", tmp_path / "out", "--", "x")
     assert "not on the PATH" in str(result.exception)
+    assert "capture with --torch" in str(result.exception)
     assert not (tmp_path / "out").exists()
 
 
