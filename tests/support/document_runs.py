@@ -52,7 +52,8 @@ class DocumentRun:
         self._shell: Shell | None = None
 
     def _is_for_here(self, block: Block) -> bool:
-        return block.file is not None or ("gpu" in block.options) == self.gpu
+        anywhere = block.file is not None or "both" in block.options
+        return anywhere or ("gpu" in block.options) == self.gpu
 
     def run(self) -> DocumentRun:
         """Run every block in order; raises DocumentError for the first that is wrong."""

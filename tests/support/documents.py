@@ -9,7 +9,8 @@ What is run, by the words behind the three backquotes:
   stands for anything; ``[exit N]`` as the last line is the exit code of one that fails. What
   a command that ends in ``&`` shows is waited for; it is ended with the document.
 * ``text output``: what the python blocks above it printed.
-* ``python gpu``, ``console gpu``: on a GPU, with its real driver, and nothing else of the document.
+* ``python gpu``, ``console gpu``: on a GPU, with its real driver, and nothing else of the document
+  but ``console both``, which is run here and there.
 * ``console other``: never. Other languages are shown.
 
 Files of tests/data that a document links to lie in its folder. Port 8477 is a free one.

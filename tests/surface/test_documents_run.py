@@ -31,7 +31,7 @@ NEVER_RUN = {
 }
 OPTIONS = {
     "python": r"(gpu|file=[\w./-]+\.py)?",
-    "console": r"(gpu|other)?",
+    "console": r"(gpu|both|other)?",
     "text": r"(output)?",
 }
 DOCUMENTS = [pytest.param(path, id=name_of(path)) for path in documents()]
@@ -229,6 +229,27 @@ $ python -c 'import launchkit; print(launchkit.__file__)'
 /.../launchkit/__init__.py
 ```
 """
+
+
+BLOCKS_OF_MACHINES = """
+```console
+$ echo here >> ran
+```
+```console both
+$ echo both >> ran
+```
+```console gpu
+$ echo gpu >> ran
+```
+"""
+
+
+@pytest.mark.parametrize(("gpu", "ran"), [(False, "here both"), (True, "both gpu")])
+def test_blocks_for_both_run_with_those_of_a_gpu_and_with_the_others(
+    tmp_path, monkeypatch, gpu, ran
+):
+    text = BLOCKS_OF_MACHINES + f"```console both\n$ echo $(cat ran)\n{ran}\n```\n"
+    run_document(document(tmp_path, monkeypatch, text), tmp_path / "run", gpu=gpu)
 
 
 def test_programs_of_a_starter_are_as_python_starts_them(tmp_path, monkeypatch, starter):
