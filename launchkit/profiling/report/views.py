@@ -130,7 +130,7 @@ VIEWS = (
         (
             Column("range", titled, "text", folds=True),
             Column("verdict", _of("verdict"), "text"), _COUNT, Column("wall", _each("total_ns")),
-            Column("p50", _of("median_ns"), room=130), *_QUANTILES[1:],
+            Column("p50", _of("median_ns"), room=112), *_QUANTILES[1:],
             Column("exclusive", _each("exclusive_ns"), room=190), *_HOST,
             Column("launches", lambda row: _rounded(_each("launches")(row)), "count", room=90),
             *_ON_GPU,

@@ -100,6 +100,15 @@ def test_narrow_terminal_shows_what_the_gpu_waits_and_how_good_the_replay_is(sam
     assert re.search(r"^range +change +measured +replayed +predicted", replays, re.MULTILINE)
 
 
+def test_medians_of_ranges_have_the_room_of_waits_that_there_are_none_of(small, sample) -> None:
+    assert re.search(r"^range .* wall +p50 +Python", printed(sample, width=112), re.MULTILINE)
+    own = small["source"] | {"format": "launchkit", "host_only": True}
+    quiet = small | {"source": own, "ranges": [
+        row | dict.fromkeys(("sync_ns", "stall_ns", "exposed_idle_ns"), 0) for row in small["ranges"]
+    ]}  # fmt: skip
+    assert re.search(r"^range .* wall +p50 +Python", printed(quiet, width=100), re.MULTILINE)
+
+
 def test_table_says_at_which_width_it_has_more_columns(sample) -> None:
     ranges = [
         re.sub(r"\s+", " ", printed(sample, width=width).split("\nWhy\n")[0])

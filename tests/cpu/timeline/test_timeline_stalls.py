@@ -133,12 +133,31 @@ def one_op(python, launch, busy, **more):
     [((80, 20, 10), "Python-bound"), ((20, 80, 10), "launch-bound"), ((20, 20, 500), "GPU-bound")],
 )
 def test_the_verdict_is_the_part_that_the_gpu_waits_for(times, verdict):
-    # The first launch is cold: the shares are those of the nine steady ones.
+    # The first launch is cold: the shares are those of the nine other ops.
     found = row(one_op(*times).verdicts, name="op")
     assert found["verdict"] == verdict
-    steady = 10 * times[0] + 9 * times[1]
-    assert found["python_share"] == pytest.approx(10 * times[0] / steady)
-    assert found["api_share"] == pytest.approx(9 * times[1] / steady)
+    assert found["python_share"] == pytest.approx(times[0] / sum(times[:2]))
+    assert found["api_share"] == pytest.approx(times[1] / sum(times[:2]))
+
+
+@pytest.mark.parametrize(("others", "verdict"), [(9, "GPU-bound"), (0, "Python-bound")])
+def test_a_first_launch_that_compiles_for_long_decides_no_verdict_but_its_own(others, verdict):
+    ranges, calls, gpu = (
+        [rng("op", 0, 100_000)],
+        [call("cuLaunchKernel", 99_000, 99_010, "launch", 0)],
+        [],
+    )
+    for number in range(1, 1 + others):
+        at = 100_000 + 20 * number
+        ranges.append(rng("op", at, at + 20))
+        calls.append(call("cuLaunchKernel", at + 10, at + 20, "launch", number))
+    for number, made in enumerate(calls):
+        start = made["end_ns"] + 5 + 500 * number
+        gpu.append(work("k", start, start + 500, number))
+    found = row(analyse(timeline(ranges, calls, gpu)).verdicts, name="op")
+    assert found["verdict"] == verdict
+    assert found["count"] == 1 + others
+    assert found["total_ns"] == 100_000 + 20 * others
 
 
 def test_no_verdict_below_what_the_recorder_does_not_know_of_itself():

@@ -136,6 +136,7 @@ def _of_ranges(
         "sync": tables.sync_table(linked, calls, nesting),
         "verdicts": verdicts(
             ranges,
+            attribution.by_name(attribution.without_cold(instances)),
             host_only=source.host_only,
             uncertainty_ns=source.calibration.get("range_uncertainty_ns", 0.0),
         ),

@@ -244,6 +244,12 @@ _TOTALS = (
 )  # fmt: skip
 
 
+def without_cold(rows: pl.DataFrame, key: Sequence[str] = ("name", "domain")) -> pl.DataFrame:
+    """Return the ranges without a cold launch; those of a name that has no other stay all."""
+    steady = pl.col("closed") & (pl.col("cold_ns") == 0)
+    return rows.filter(steady | ~steady.any().over(key))
+
+
 def by_name(rows: pl.DataFrame, key: Sequence[str] = ("name", "domain")) -> pl.DataFrame:
     """Return ranges by ``key``, the most time first.
 

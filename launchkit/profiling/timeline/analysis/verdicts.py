@@ -41,8 +41,13 @@ _HALF = 0.5
 _HIDDEN = 0.8
 
 
-def verdicts(ranges: pl.DataFrame, *, host_only: bool, uncertainty_ns: float = 0) -> pl.DataFrame:
+def verdicts(
+    ranges: pl.DataFrame, steady: pl.DataFrame, *, host_only: bool, uncertainty_ns: float = 0
+) -> pl.DataFrame:
     """Return a verdict for each row of ``attribution.by_name``, in its order.
+
+    ``steady``: the same of ``attribution.without_cold``, which the verdict is of: a first launch
+    also takes Python's time, to compile, and lasts longer than a thousand others.
 
     Columns: ``name``, ``domain``, ``count``, ``total_ns``, ``verdict``, the shares of the
     time without cold launches ``python_share``, ``api_share`` (launches and other calls without
@@ -51,10 +56,11 @@ def verdicts(ranges: pl.DataFrame, *, host_only: bool, uncertainty_ns: float = 0
     ``cold_ns``, and ``reason``, a sentence. A share that cannot be known is null. ``host_only``: no GPU work was captured.
     ``uncertainty_ns``: what is not known of the cost of recording one range.
     """
+    key = ["name", "domain"]
     shares = ranges.select(
-        "name", "domain", "count", "total_ns", "unclosed", "launches", "gpu_ops",
-        "overlapping", "mean_ns", "cold_ns", *_shares(),
-    )  # fmt: skip
+        *key, "count", "total_ns", "unclosed", "launches", "gpu_ops", "overlapping", "cold_ns"
+    ).join(steady.select(*key, "mean_ns", *_shares()), on=key, how="left", maintain_order="left",
+           nulls_equal=True)  # fmt: skip
     decided = shares.with_columns(verdict=_verdict(host_only, uncertainty_ns))
     return decided.select(
         "name", "domain", "count", "total_ns", pl.col("verdict").cast(pl.Enum(VERDICTS)),
