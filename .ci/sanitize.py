@@ -41,10 +41,7 @@ TESTS = (
     "launch/*", "profiling/*", "kernels/test_ssd_op_plan.py", "kernels/test_state_copy_launches.py",
     "tuning/test_tuning_threads.py",
 )  # fmt: skip
-LEFT_OUT = {
-    "test_install_torch_compile.py", "test_libraries.py", "test_ranges_tool.py",
-    "test_run_command.py",
-}  # fmt: skip
+LEFT_OUT = {"test_install_torch_compile.py", "test_libraries.py", "test_ranges_tool.py"}
 
 CANARY = """
 #include <stdlib.h>

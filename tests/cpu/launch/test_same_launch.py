@@ -19,7 +19,7 @@ from launchkit.dispatch import launch_counts
 
 pytestmark = pytest.mark.usefixtures("each_core", "host")
 
-SETS = 500
+SETS = 300
 """Of each case and core; `launchkit bench differential` makes any number."""
 
 # Here most calls hold what the guard does not know.
