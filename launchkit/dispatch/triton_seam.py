@@ -45,8 +45,10 @@ CONFIG_ERRORS: tuple[type[BaseException], ...] = (
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
-PROVEN = ((3, 6), (3, 9))
+PROVEN = ((3, 6), (3, 7), (3, 8), (3, 9))
 """Versions whose compiled C launcher and parameter layout tests have proven."""
+
+GENERATES_LAUNCHERS = VERSION < (3, 7)  # one in C for each kind of kernel; later one for all
 
 BINDS_KEYWORD_ONLY = VERSION >= (3, 9)
 """Whether Triton refuses a keyword-only argument given by position, as Python does."""
@@ -269,7 +271,7 @@ def finish_launch(compiled: Any, grid: Any, stream: int, values: tuple[Any, ...]
 
 def expand_descriptor(descriptor: Any, metadata: Any) -> list[Any]:
     """Return what Triton's launcher passes for a tensor descriptor, in a version that is proven."""
-    base_arguments = (None,) if VERSION >= (3, 9) else ()
+    base_arguments = (None,) if VERSION >= (3, 8) else ()
     return list(nvidia_driver.make_tensordesc_arg(descriptor, metadata, *base_arguments))
 
 
@@ -291,8 +293,7 @@ def _fast_device(active: Any) -> Callable[[], int]:
 
 def expected_device_attribute() -> str:
     """Return the tensor attribute that is true for a tensor of the active driver's device type."""
-    kind: str = getattr(driver_config.active, "expected_device_type", "cuda")
-    return f"is_{kind}"
+    return f"is_{getattr(driver_config.active, 'expected_device_type', 'cuda')}"
 
 
 @dataclass(frozen=True)

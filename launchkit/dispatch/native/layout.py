@@ -1,6 +1,6 @@
 """How a compiled kernel is passed to ``cuLaunchKernelEx``. Below c_core.py.
 
-Read in the launchers of Triton 3.6 and 3.9, and checked by tests against their own launches.
+Read in the launchers of Triton 3.6 to 3.9, and checked by tests against their own launches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def direct_layout(compiled: Any, indices: Mapping[str, int]) -> Layout | None:
     for name, kind in compiled.src.signature.items():
         if not isinstance(kind, str) or name not in indices:
             return None
-        if kind == "i8" and seam.VERSION < (3, 9):
+        if kind == "i8" and seam.GENERATES_LAUNCHERS:
             kind = "u8"  # its launcher takes 0 to 255 for one, and refuses what is negative
         if kind != "constexpr":
             params.append((indices[name], kind))
@@ -46,7 +46,7 @@ def direct_layout(compiled: Any, indices: Mapping[str, int]) -> Layout | None:
 
 
 def _attributes(bound: seam.BoundLaunch, ctas: int, shared_bytes: int) -> Iterator[Attribute]:
-    if seam.VERSION >= (3, 9) and shared_bytes > _MOST_SHARED_BYTES:
+    if seam.VERSION >= (3, 8) and shared_bytes > _MOST_SHARED_BYTES:
         yield _SHARED_MEMORY_MODE, _ALLOW_OVERSIZED, 0, 0
     if bound.pdl:
         yield _PROGRAMMATIC_SERIALIZATION, 1, 0, 0

@@ -26,7 +26,7 @@ SIZES = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "fp16": 2, "bf1
          "u32": 4, "fp32": 4, "i64": 8, "u64": 8, "fp64": 8}  # fmt: skip
 ANNOTATIONS = {
     # Triton 3.6 refuses negative ones.
-    "tl.int8": lambda rng: rng.randrange(0 if seam.VERSION < (3, 9) else -(2**7), 2**7),
+    "tl.int8": lambda rng: rng.randrange(0 if seam.GENERATES_LAUNCHERS else -(2**7), 2**7),
     "tl.uint8": lambda rng: rng.randrange(2**8),
     "tl.int16": lambda rng: rng.randrange(-(2**15), 2**15),
     "tl.uint16": lambda rng: rng.randrange(2**16),
