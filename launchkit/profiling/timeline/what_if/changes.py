@@ -175,8 +175,9 @@ def _fused(program: Program, numbers: list[int], _: Fused) -> _Edited | None:
 WARM_SHARE = 0.75
 """What host code that stays takes where Python between it went away, as a share of before.
 
-Found on H200 machines (benchmarks/results/predict_h200.json): write-backs by torch beside scans that
-were no longer launched by Triton's Autotuner took 0.60 to 0.78 of their time, driver calls 0.74.
+Found in two runs of ``launchkit bench predict`` on H200 machines: write-backs by torch beside scans that
+Triton's Autotuner no longer launched took 0.60 to 0.78 of their time, driver calls 0.74. The run of
+benchmarks/results/predict_h200.json came later.
 """
 
 
