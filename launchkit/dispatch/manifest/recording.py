@@ -102,14 +102,19 @@ class record_manifest(Stoppable):  # noqa: N801 - reads as a function, and as a 
         self.write()
 
     def write(self) -> bool:
-        """Write what is not yet in the file; False, with a warning, if that is impossible now."""
+        """Write what is not yet in the file; False, with a warning, if that is impossible now.
+
+        What another thread is writing is in the file as well when this returns.
+        """
         self._after_fork()
-        with self._lock:
-            pending, self._pending, self._timer = self._pending, Manifest(), None
-        if pending == Manifest():
-            return True
+        with self._writing:
+            with self._lock:
+                pending, self._pending, self._timer = self._pending, Manifest(), None
+            return pending == Manifest() or self._put(pending)
+
+    def _put(self, pending: Manifest) -> bool:
         try:
-            with self._writing, files.locked(self.path.parent, LOCK_TIMEOUT_S):
+            with files.locked(self.path.parent, LOCK_TIMEOUT_S):
                 self._merge_into_file(pending)
         except (OSError, BadDocumentError) as error:
             with self._lock:  # kept for the next time; the limit bounds it as it does the file

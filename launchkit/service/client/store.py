@@ -255,14 +255,16 @@ class ServiceStore(ConfigStore):
         try:
             found = self._fetch(identity, self._link.timeout_s, in_flight=False)
         except ServiceError as error:
-            silent = error.reason in ("unreachable", "slow")
-            self._told.warn(
-                "silent" if silent else error.reason, f"{error} Launches go on without it."
-            )
+            self._warn(error.reason, error, "Launches go on without it.")
             found = _miss_of(error)
         if isinstance(found, Miss) and found.reason not in ("unreachable", "slow"):
             self._missing.remember(identity, found)
         return found or Miss("absent")
+
+    def _warn(self, cause: str, error: ServiceError, more: str) -> None:
+        """Warn once of a cause; a service that does not answer is one, whatever was asked."""
+        silent = error.reason in ("unreachable", "slow")
+        self._told.warn("silent" if silent else cause, f"{error} {more}".rstrip())
 
     def _look(self, identity: Identity) -> bool:
         """Ask anew, with more time; True if a record came that was not known here."""
@@ -329,9 +331,7 @@ class ServiceStore(ConfigStore):
         except ServiceError as error:
             sent = outcome(error)
             self._told.count(f"write {error.reason}")
-            self._told.warn(
-                f"write {sent}", f"{error} (while sending a record of {record.kernel.name})"
-            )
+            self._warn(f"write {sent}", error, f"(while sending a record of {record.kernel.name})")
             return sent
         self._flights.published(record.identity)
         return "done"
@@ -341,7 +341,7 @@ class ServiceStore(ConfigStore):
             with self._link.guarded(self._link.reads, patient=timeout_s >= _UNHURRIED_S):
                 found = self._bulk.listed(kernel_name, timeout_s)
         except ServiceError as error:
-            self._told.warn("list", str(error))
+            self._warn("list", error, "")
             if kernel_name is None or self._copy is None or error.reason not in _SILENT:
                 return ()
             return tuple(self._copy.records_of(kernel_name))

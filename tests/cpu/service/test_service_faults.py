@@ -135,6 +135,9 @@ def test_service_that_fails_all_the_time_is_left_alone_with_one_warning(service,
 def test_nothing_listens_there(caplog):
     store = client("http://127.0.0.1:9/team")
     assert [reason(store, record_for(n)) for n in range(5)] == ["unreachable"] * 5
+    assert list(store.records_of(RECORD.kernel.name)) == []
+    store.put(RECORD)
+    until(lambda: store.counters["write unreachable"])
     assert len(caplog.records) == 1
 
 

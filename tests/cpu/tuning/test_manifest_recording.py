@@ -6,6 +6,7 @@ import importlib
 import logging
 import subprocess
 import sys
+import threading
 
 import manifest_kernels
 import pytest
@@ -311,6 +312,29 @@ def test_file_that_cannot_be_written_is_a_warning_and_tried_again(path, caplog, 
     launch_plain(65)
     recording.stop()
     assert len(recorded(path)) == 2
+
+
+def test_stop_waits_for_what_another_thread_is_writing(path, monkeypatch):
+    begun, may_end = threading.Event(), threading.Event()
+    replace_file = manifest_recording.files.replace_file
+
+    def slow(*given):
+        begun.set()
+        assert may_end.wait(60)
+        replace_file(*given)
+
+    monkeypatch.setattr(manifest_recording.files, "replace_file", slow)
+    recording = launchkit.record_manifest(path)
+    launch_plain()
+    assert begun.wait(60)  # the thread that writes a moment later
+    stopping = threading.Thread(target=recording.stop)
+    stopping.start()
+    stopping.join(0.2)
+    waited = stopping.is_alive()
+    may_end.set()
+    stopping.join(60)
+    assert waited
+    assert len(recorded(path)) == 1
 
 
 def refuse(*_):
