@@ -132,7 +132,6 @@ def test_benchmark_reports_every_operator(capsys):
             assert 0 <= after < 1e7
             assert before > 0
             assert row[f"{name}_ratio"] == round(after / before, 4)
-        assert row["launch_us_before"] < row["host_us_before"]
         assert row["triton_run_us_after"] == 0, "a fast launch enters no run of Triton's"
         assert found["total"]["launch_us_before"] > row["launch_us_before"]
     assert found["mode"] == "host-only"
