@@ -140,8 +140,9 @@ def _warnings(document: SamplesDocument) -> Iterator[str]:
     used = sum(document.samples.count) + sum(document.dropped.values())
     if sampler.samples and not 0.8 <= used / sampler.samples <= 1.25:
         yield (
-            f"py-spy took {sampler.samples} samples where its rate gives {used}: it fell behind, "
-            "and intervals are too narrow (take a lower --rate)"
+            f"py-spy took {sampler.samples} samples where its rate gives {used}: it fell behind. "
+            "What it saw last stands for the time that it missed, in whatever range that was, and "
+            "intervals are too narrow (take a lower --rate)"
         )
 
 
