@@ -53,17 +53,19 @@ def measure(
         layers: of a step; None: the model's own number.
         rounds: how often each variant takes its turn.
         steps: of a turn, at least 2: the first is not counted.
-        keep: an empty or new directory that the captures are left in.
+        keep: a new directory that the captures are left in.
         advance: called after each part of the work, ``parts()`` in number.
         finished: called after each case with the result so far, whose ``complete`` is false.
 
     Raises:
-        UsageError: no GPU, no nsys, or numbers that cannot be run.
+        UsageError: no GPU, no nsys, numbers that cannot be run, or a directory that cannot be made.
         LaunchkitError: a process of it failed; its message is in the error.
     """
     cases = [case for size in SIZES for case in select([model], size[:1], size[1:], False)]
     _check(rounds, steps, layers)
     refuse_launch_hooks()
+    if keep is not None:
+        _make(keep)
     launches = launch_bench.measure((_LAUNCH_CASE,), rounds=7, launches=200)
     saves_ns = _saved_ns(launches["rows"])
     advance()
@@ -106,6 +108,16 @@ def _check(rounds: int, steps: int, layers: int | None) -> None:
             "nsys is not on the PATH, and the steps are captured with it. Install Nsight Systems "
             "(it comes with the CUDA toolkit)."
         )
+
+
+def _make(keep: Path) -> None:
+    try:
+        keep.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(
+            f"{keep} cannot be made: {error.strerror}. Give a new directory with --keep.",
+            keep=str(keep),
+        ) from error
 
 
 def _saved_ns(rows: Sequence[dict[str, Any]]) -> int:

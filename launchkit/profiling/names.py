@@ -10,7 +10,7 @@ DOMAIN = "launchkit"
 REPLAY_CATEGORY = "op replay"
 """Category of the ranges that are replays of planned ops."""
 
-_TRACED = re.compile(r"launchkit:(.+?)(?: \[(?:layer=(-?\d+))? ?(?:op=(.+))?\])?", re.DOTALL)
+_SAID = re.compile(r"(?:layer=(-?[0-9]+))? ?(?:op=([^\[]+))?\]", re.DOTALL)
 
 
 def traced_name(name: str, layer: int | None, op: str | None) -> str:
@@ -20,12 +20,20 @@ def traced_name(name: str, layer: int | None, op: str | None) -> str:
     'launchkit:mixer [layer=3 op=ssd]'
     """
     said = [f"layer={layer}"] if layer is not None else []
-    said += [f"op={op}"] if op is not None else []
+    # The last bracket of the text must be the one that is put there.
+    said += [f"op={op.replace('%', '%25').replace('[', '%5B')}"] if op is not None else []
     brackets = f" [{' '.join(said)}]" if said or name.endswith("]") else ""
     return f"{DOMAIN}:{name}{brackets}"
 
 
 def untraced(text: str) -> tuple[str, str | None, str | None] | None:
     """Return name, layer and op of what ``traced_name`` made; None for another text."""
-    found = _TRACED.fullmatch(text)
-    return found and (found[1], found[2], found[3])
+    domain, _, body = text.partition(":")
+    if domain != DOMAIN or not body:
+        return None
+    name, _, said = body.rpartition(" [")
+    found = _SAID.fullmatch(said) if name else None
+    if found is None:
+        return body, None, None
+    op = found[2] and found[2].replace("%5B", "[").replace("%25", "%")
+    return name, found[1], op

@@ -77,7 +77,8 @@ def open_store(place: Place | Sequence[Place] | None = None) -> ConfigStore:
 def open_for_launches() -> ConfigStore:
     """Return the default store, without the config services that cannot be opened.
 
-    Each of these costs a warning, whatever the reason: a service may not make a launch fail.
+    Each of these costs a warning, whatever the reason: a service may not make a launch fail. Nor may
+    the user's cache directory: a store in memory stands in its place, with a warning.
 
     Raises StoreError for any other place that cannot be a store.
     """
@@ -101,10 +102,15 @@ def _opened_or_left_out(place: object, behind: bool) -> list[ConfigStore]:
     try:
         return _opened(place, behind)
     except LaunchkitError as error:
-        if not _is_service(place):
+        if _is_service(place):
+            _log.warning("the config service is left out: %s Launches go on without it.", error)
+            # A directory behind it must not become the place that is written to.
+            written = not behind and not str(place).lower().startswith(READ_ONLY)
+            return [MemoryStore()] if written else []
+        if settings.current().store is not None:
             raise
-        _log.warning("the config service is left out: %s Launches go on without it.", error)
-        return []
+        _log.warning("tuned configs are kept for this process only: %s", error)
+        return [MemoryStore()]
 
 
 def _is_service(place: object) -> bool:
@@ -140,6 +146,8 @@ def _opened(place: object, behind: bool) -> list[ConfigStore]:
         return [_at_path(place, behind)]
     if not isinstance(place, str) or not place:
         raise StoreError(f"{place!r} is not a place. Give a path or a URL, as text.")
+    if place == settings.current().service and "://" not in place:
+        raise StoreError(f"LAUNCHKIT_SERVICE: {place!r} is no URL. Write https://host/namespace.")
     if place.lower() == REGISTERED:
         return _registered()
     read_only, text = place.lower().startswith(READ_ONLY), place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ def difference_document(
 
 def _apart(before: str, after: str) -> tuple[str, str]:
     """Return the names of two files; where they are the same, with the folders that tell them apart."""
-    parts = [Path(each).resolve().parts for each in (before, after)]
+    # Not resolved: a link is what the user named.
+    parts = [Path(os.path.abspath(each)).parts for each in (before, after)]
     shortest = min(map(len, parts))
     for length in range(1, shortest + 1):
         mine, theirs = ("/".join(each[-length:]) for each in parts)

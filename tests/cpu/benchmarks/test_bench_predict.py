@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
+from pathlib import Path
 
 import captures
 import pytest
@@ -205,6 +206,14 @@ def test_bad_use_is_told_before_anything_is_run(options, told):
     result = CliRunner().invoke(commands.app, ["predict", *options])
     assert isinstance(result.exception, UsageError)
     assert told in str(result.exception)
+
+
+def test_directory_that_cannot_be_made_is_told_before_anything_is_run(monkeypatch):
+    monkeypatch.setattr(bench.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(bench.shutil, "which", lambda _name: "/bin/nsys")
+    with pytest.raises(UsageError, match="cannot be made: Not a directory") as raised:
+        bench.measure(CASE.model, 1, 1, 2, Path(__file__) / "x")
+    assert "--keep" in str(raised.value)
 
 
 def test_process_that_fails_is_told_with_what_it_said(tmp_path):

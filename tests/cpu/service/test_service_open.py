@@ -10,7 +10,7 @@ import pytest
 import typer
 from fake_service import TOKEN
 from service_clients import reason, settled
-from stored import RECORD, get
+from stored import RECORD, get, record_for
 from typer.testing import CliRunner
 
 from launchkit import settings
@@ -162,17 +162,18 @@ def broken_client(monkeypatch):
 
 
 @pytest.mark.parametrize(("url", "fault"), [
-    ("https://host/Not A Namespace", None), ("htps://host/team", None),
+    ("https://host/Not A Namespace", None), ("htps://host/team", None), ("host/team", None),
+    ("https:/host/team", None),
     ("https://host/team", no_httpcore), ("https://host/team", broken_client),
 ])  # fmt: skip
 @pytest.mark.parametrize("behind", [True, False])
-def test_service_that_cannot_be_opened_fails_commands_and_no_launch(
+def test_service_that_cannot_be_opened_fails_open_store_and_not_the_store_of_launches(
     say, monkeypatch, tmp_path, caplog, url, fault, behind
 ):
     if fault:
         fault(monkeypatch)
     mine = str(tmp_path / "mine")
-    if behind or url.startswith("htps"):
+    if behind or not url.startswith("https://"):
         say(SERVICE=url, STORE=mine)
     else:
         say(STORE=f"{mine},ro:{url}")
@@ -192,6 +193,32 @@ def test_service_alone_that_cannot_be_opened_leaves_launches_a_store_in_memory(
     say(STORE="https://host/team")
     assert isinstance(stores._open_default(), MemoryStore)
     assert "httpcore" in caplog.text
+
+
+def test_directory_behind_a_service_that_is_left_out_is_only_read_as_before(
+    say, monkeypatch, tmp_path
+):
+    shared = tmp_path / "shared"
+    assert DirectoryStore(shared).put(RECORD)
+    before = {path: path.read_bytes() for path in shared.rglob("*.json")}
+    no_httpcore(monkeypatch)
+    say(STORE=f"https://host/team,{shared}")
+    store = stores._open_default()
+    assert store.get(*RECORD.identity) == RECORD
+    other = record_for(2)
+    assert store.put(other)
+    assert store.get(*other.identity) == other
+    assert {path: path.read_bytes() for path in shared.rglob("*.json")} == before
+
+
+def test_cache_directory_that_is_none_leaves_the_service_behind_it(say, service, tmp_path, caplog):
+    cache = tmp_path / "cache"
+    (cache / "launchkit").mkdir(parents=True)
+    (cache / "launchkit" / "configs").write_text("a file")
+    say(SERVICE=service.url)
+    service.hold(RECORD)
+    assert stores._open_default().get(*RECORD.identity) == RECORD
+    assert "kept for this process only" in caplog.text
 
 
 def test_another_place_that_cannot_be_opened_is_still_an_error(say, tmp_path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections import Counter
 
 import polars as pl
 import pytest
 from captures import public_sample
 
-from launchkit.profiling.names import traced_name
+from launchkit.profiling.names import traced_name, untraced
 from launchkit.profiling.timeline import analyse
 from launchkit.profiling.timeline.chrome.reader import read_chrome
 from launchkit.profiling.timeline.chrome.values import short_kernel_name
@@ -94,8 +95,13 @@ def test_a_tritons_launch_is_a_driver_launch_and_its_kernel_has_its_process(read
     assert not timeline.source.host_only
 
 
-@pytest.mark.parametrize(("layer", "op"), [(None, None), (3, None), (-1, "ssd"), (None, "a b]")])
-@pytest.mark.parametrize("name", ["mixer", "mixer [layer=1]", "launchkit:x", "two\nlines"])
+@pytest.mark.parametrize(
+    ("layer", "op"), [(None, None), (3, None), (-1, "ssd"), (None, "a b]"), (5, "%5B [op=c]")]
+)
+@pytest.mark.parametrize(
+    "name",
+    ["mixer", "mixer [layer=1]", "a [op=b]", "a [layer=3 op=c", "launchkit:x", "two\nlines", "]"],
+)
 def test_own_range_keeps_its_name_layer_and_op_through_a_trace(read, name, layer, op):
     timeline = read(span(traced_name(name, layer, op), "user_annotation"), span("mixer"))
     told = timeline.ranges.select("name", "domain", "category", "payload").rows()
@@ -103,6 +109,21 @@ def test_own_range_keeps_its_name_layer_and_op_through_a_trace(read, name, layer
     assert sorted(told) == sorted(
         [(name, "launchkit", op or name, payload), ("mixer", "torch", "cpu_op", None)]
     )
+
+
+def test_any_own_range_comes_back_from_a_trace():
+    rng = random.Random(5)
+    pieces = [" [", "]", "op=", "layer=3", "%", "%5B", "x", " ", ":", "\n", "launchkit:"]
+    for _ in range(5_000):
+        name, op = ("".join(rng.choices(pieces, k=rng.randrange(1, 6))) for _ in range(2))
+        layer, op = rng.choice([None, -7, 12]), rng.choice([None, op])
+        payload = None if layer is None else str(layer)
+        assert untraced(traced_name(name, layer, op)) == (name, payload, op)
+
+
+@pytest.mark.parametrize("text", ["mixer", "launchkit", "launchkit:", "other:mixer [layer=3]", ""])
+def test_other_names_are_no_own_ranges(text):
+    assert untraced(text) is None
 
 
 def test_layers_and_ops_of_a_trace_are_rows_of_the_report(read):

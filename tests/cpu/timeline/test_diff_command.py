@@ -82,6 +82,17 @@ def test_captures_of_one_name_are_told_apart_by_their_folders(command, paths, to
     assert f"Rows of {told[1]}\n" in done.stdout
 
 
+def test_links_to_captures_are_told_by_their_own_names(command, tmp_path):
+    sides = []
+    for name in ("before", "after"):
+        (tmp_path / f"target-of-{name}").write_bytes(b"")
+        link = tmp_path / f"{name}.sqlite"
+        link.symlink_to(tmp_path / f"target-of-{name}")
+        side = capture(1.0)
+        sides.append(replace(side, source=replace(side.source, path=str(link))))
+    assert command(*sides).stdout.startswith("before.sqlite → after.sqlite\n")
+
+
 def test_what_became_slower_is_named_with_its_interval(command, tmp_path) -> None:
     options = ["--fail-over", "10%", "--json", tmp_path / "out.json"]
     done = command(capture(1.0), capture(1.5, seed=1), *options)

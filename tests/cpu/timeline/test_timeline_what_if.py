@@ -112,6 +112,14 @@ def test_host_code_that_stays_takes_three_quarters_when_warm(change, given_ns, s
     assert found.warm_ns == pytest.approx(given_ns + 0.75 * stays_ns + warm)
 
 
+@pytest.mark.parametrize(
+    "change", [CachedLaunches("op", saves_ns=0), OpPlan("op", python_ns=10**9)]
+)
+def test_change_that_takes_nothing_off_the_host_warms_nothing(change):
+    found = predict(steps(20_000, 100), change)
+    assert found.warm_ns == found.predicted_ns == found.replayed_ns
+
+
 @pytest.mark.parametrize("change", [CachedLaunches("op"), Fused("op")])
 def test_bounds_and_python_that_stays_are_not_warmed(change):
     found = predict(steps(20_000, 1_000), change)

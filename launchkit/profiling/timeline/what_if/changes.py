@@ -175,14 +175,17 @@ def _fused(program: Program, numbers: list[int], _: Fused) -> _Edited | None:
 WARM_SHARE = 0.75
 """What host code that stays takes where Python between it went away, as a share of before.
 
-Found in two runs of ``launchkit bench predict`` on H200 machines: write-backs by torch beside scans that
-Triton's Autotuner no longer launched took 0.60 to 0.78 of their time, driver calls 0.74. The run of
-benchmarks/results/predict_h200.json came later.
+Chosen after two runs of ``launchkit bench predict`` on H200 machines; in a third one
+(benchmarks/results/predict_h200.json) write-backs by torch beside scans that Triton's Autotuner no
+longer launched took 0.77 and 0.81 of their time.
 """
 
 
 def warmed(program: Program, change: Change) -> Program:
-    """Return a changed program whose host code takes ``WARM_SHARE``, but what the change says."""
+    """Return a changed program whose host code takes ``WARM_SHARE``, driver calls included.
+
+    But for the Python that the change gives to a range: that is an assumption, not found.
+    """
     given_ns = 0 if isinstance(change, Fused) else change.python_ns
 
     def warm(entry: Entry) -> Entry:

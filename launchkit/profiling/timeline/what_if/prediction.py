@@ -38,7 +38,7 @@ class Prediction:
     the difference, ``host_saved_ns`` what threads have less to do, ``hidden_ns`` the part of that
     which the GPU hides. ``warm_ns``: replayed with the change, and the host code that stays as much
     faster as it was found to get with less Python around it (``changes.WARM_SHARE``): what is to be
-    expected lies between the two. ``gpu_ns``: sum of the durations of GPU work. ``instances``:
+    expected lies near these two. ``gpu_ns``: sum of the durations of GPU work. ``instances``:
     ranges changed; ``skipped``: those that could not be. ``notes`` say what the model leaves out.
     """
 
@@ -88,9 +88,9 @@ def _predicted(program: Program, change: Change, before: Replayed) -> Prediction
     """Return what a change makes of a program whose replay, as it is, took ``before``."""
     changed, instances, skipped = apply(program, change)
     after, steps = replay(changed), program.steps
-    warm = replay(warmed(changed, change)) if _warms(change) else after
     saved = (before.total_ns - after.total_ns) / steps
     host = (_host_ns(program) - _host_ns(changed)) / steps
+    warm = replay(warmed(changed, change)) if host > 0 and _warms(change) else after
     return Prediction(
         change=change,
         steps=steps,
