@@ -26,6 +26,7 @@ NEVER_RUN = {
     "docs/guides/install.md": ["$ pip install launchkit-triton"],
     "docs/guides/timeline.md": [
         "$ launchkit profile --nsys --output captured -- python step.py",
+        "$ launchkit profile --nsys --output plain -- python tuned_step.py",
         "$ launchkit profile --py-spy --output sampled -- step.py",
     ],
 }
