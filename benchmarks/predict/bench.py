@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,7 +11,8 @@ from typing import Any
 
 import torch
 
-from launchkit import LaunchProfile, jsonio, settings
+from launchkit import LaunchProfile, jsonio
+from launchkit.benchmarks.child_process import run_task
 from launchkit.benchmarks.failures import named
 from launchkit.benchmarks.launch import bench as launch_bench
 from launchkit.benchmarks.mamba.cases import MambaCase, select
@@ -25,7 +25,7 @@ from launchkit.benchmarks.predict.comparing import (
     shares,
 )
 from launchkit.benchmarks.predict.steps import BASELINE, VARIANTS
-from launchkit.errors import LaunchkitError, UsageError
+from launchkit.errors import UsageError
 from launchkit.profiling.timeline import Timeline, read_timeline
 
 SIZES = ((1, 32), (4, 2048))
@@ -181,23 +181,7 @@ def _steps(
 
 
 def _run(task: dict[str, Any], through: Sequence[str]) -> dict[str, Any]:
-    """Run a task in a process of its own, behind what is to start it; return its result."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; import {_CHILD} as p; p.main(sys.argv[1])"
-    program = ("-W", "ignore", "-c", code, jsonio.dumps_compact(task).decode())
-    done = subprocess.run(
-        [sys.executable, *through, *program],
-        env=settings.child_environment({"LAUNCHKIT_PROGRESS": "0", "LAUNCHKIT_MANIFEST": ""}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise LaunchkitError(
-            f"a process of the benchmark ended with {done.returncode}: "
-            f"{(done.stderr or done.stdout)[-2000:]}\nFree GPU memory, or mend what it names, and "
-            "measure again.",
-            returncode=done.returncode,
-        )
+    run_task(_CHILD, task, through)
     found = jsonio.loads(
         Path(task["result"]).read_bytes(), source=task["result"], limit_bytes=_LIMIT_BYTES
     )

@@ -7,8 +7,6 @@ store of its own; what an earlier row has made is copied into them where the row
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +15,9 @@ from typing import Any
 
 import torch
 
-from launchkit import clock, hostonly, jsonio, settings
+from launchkit import clock, hostonly, jsonio
 from launchkit.benchmarks import machine
-from launchkit.errors import LaunchkitError
+from launchkit.benchmarks.child_process import run_task
 
 MODEL, SEQUENCES, TOKENS = "Nemotron-3-Nano", 4, 2048
 _LIMIT_BYTES = 10**6
@@ -101,24 +99,11 @@ def _now_us() -> int:
 
 
 def _run(task: dict[str, Any], own: Path) -> dict[str, Any]:
-    code = f"import sys; sys.path[:] = {sys.path!r}; import {_CHILD} as p; p.main(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, jsonio.dumps_compact(task).decode()],
-        env=settings.child_environment(
-            {"TRITON_CACHE_DIR": task["cache_dir"], "LAUNCHKIT_PROGRESS": "0",
-             "LAUNCHKIT_MANIFEST": "", "LAUNCHKIT_REQUIRE_TUNED": "0"}
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
+    printed = run_task(
+        _CHILD, task,
+        changes={"TRITON_CACHE_DIR": task["cache_dir"], "LAUNCHKIT_REQUIRE_TUNED": "0"},
     )  # fmt: skip
-    if done.returncode:
-        raise LaunchkitError(
-            f"a process of the benchmark ended with {done.returncode}: {done.stderr[-2000:]}\n"
-            "Free GPU memory, or mend what it names, and measure again.",
-            returncode=done.returncode,
-        )
-    last = done.stdout.strip().splitlines()[-1]
+    last = printed.strip().splitlines()[-1]
     found = jsonio.loads(last.encode(), source=str(own), limit_bytes=_LIMIT_BYTES)
     assert isinstance(found, dict), "the process prints an object"
     return found
